@@ -1,0 +1,189 @@
+"""Federated averaging (FedAvg).
+
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas, *Communication-Efficient Learning of
+Deep Networks from Decentralized Data*, AISTATS 2017, arXiv 1602.05629, Algorithm 1.
+
+One round: every client of the round starts from the server's weights w, trains E
+epochs of mini-batch SGD and sends w_k − w and n_k, its number of examples. The
+server sets w ← w + Σ_k n_k (w_k − w) / Σ_k n_k. The client keeps the model that it
+trained last: that one is its personal model.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tffpers import client_loop
+from tffpers import modelling
+from tffpers import process as process_lib
+from tffpers.algorithms import template
+
+ModelWeights = modelling.ModelWeights
+
+
+class FedAvgServer(NamedTuple):
+  """What the server learns.
+
+  Attributes:
+    weights: `ModelWeights` w of the global model.
+    optimizer: State of the server's optimizer.
+  """
+
+  weights: ModelWeights
+  optimizer: Any
+
+
+class FedAvgClient(NamedTuple):
+  """What a client keeps between rounds.
+
+  Attributes:
+    weights: `ModelWeights` after the client's last training; initial before its first.
+  """
+
+  weights: ModelWeights
+
+
+def build_fed_avg(
+    *,
+    model_fn: Callable[[], tf.keras.Model],
+    loss_fn: modelling.LossFn,
+    metrics_fn: Callable[[], list[modelling.Metric]],
+    element_spec: tuple[Any, Any],
+    optimizer: tff.learning.optimizers.Optimizer,
+    epochs: int,
+    batch_size: int,
+    clip_norm: float | None = None,
+    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+    aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+) -> process_lib.PersonalizedProcess:
+  """Builds FedAvg as a `PersonalizedProcess`.
+
+  Floating non-trainable variables (batch-norm statistics) are averaged with the
+  same weights; integer ones stay on their client. A client without examples has
+  weight 0 and keeps its state; so does one whose training is not finite, which is
+  counted in `num_nonfinite`. A round in which no client counts changes nothing.
+
+  Args:
+    model_fn: Returns a new Keras model at each call.
+    loss_fn: Per-target losses: a Keras loss or a function `(y, prediction)`.
+    metrics_fn: Returns Keras metrics or plain functions for evaluation.
+    element_spec: `(x, y)` specs of one example.
+    optimizer: The clients' optimizer, from `tff.learning.optimizers`.
+    epochs: Local passes E per round.
+    batch_size: Examples per local step.
+    clip_norm: Largest global norm of a local gradient; None does not clip.
+    server_optimizer: Applied to the averaged change as a pseudo-gradient; default
+      SGD with rate 1, which is FedAvg.
+    aggregator: A weighted `tff.aggregators` factory; default `MeanFactory`.
+
+  Returns:
+    The process. `evaluate` gives `server` (S: the global model) and `client` (MT: the
+    model the client trained last).
+
+  Raises:
+    TypeError: The model, optimizer or aggregator is of the wrong kind.
+    ValueError: A hyper-parameter is out of range, or the model has nothing to train.
+  """
+  spec = modelling.inspect_model(model_fn, loss_fn, metrics_fn, element_spec)
+  training = client_loop.LocalTraining(optimizer, epochs, batch_size, clip_norm)
+  server_optimizer = server_optimizer or tff.learning.optimizers.build_sgdm(1.0)
+  aggregator = aggregator or tff.aggregators.MeanFactory()
+  if not isinstance(aggregator, tff.aggregators.WeightedAggregationFactory):
+    raise TypeError(
+        'FedAvg averages by number of examples and needs a weighted tff.aggregators factory; '
+        'tff.aggregators.as_weighted_aggregator converts an unweighted one. '
+        f'Received: aggregator={aggregator!r}')
+
+  def initialize(bound: modelling.BoundModel) -> FedAvgServer:
+    slots = server_optimizer.initialize(spec.weights.trainable)
+    return FedAvgServer(bound.initial, tf.nest.map_structure(tf.convert_to_tensor, slots))
+
+  algorithm = template.Algorithm(
+      initialize=initialize,
+      initialize_client=lambda bound, info: FedAvgClient(bound.initial),
+      message=lambda server: server.weights,
+      client_update=functools.partial(client_update, loss_fn, training),
+      server_update=functools.partial(server_update, server_optimizer),
+      finish_client=lambda pending, reply: pending,
+      evaluate=functools.partial(evaluate, loss_fn),
+  )
+  hyper_parameters = dict(
+      algorithm='fed_avg', training=template.describe_training(training), loss_fn=repr(loss_fn),
+      server_optimizer=template.describe(server_optimizer),
+      aggregator=type(aggregator).__name__)
+  return template.build(
+      algorithm, spec, aggregator=aggregator, evaluation_point='after',
+      hyper_parameters=hyper_parameters)
+
+
+def client_update(
+    loss_fn: modelling.LossFn,
+    training: client_loop.LocalTraining,
+    bound: modelling.BoundModel,
+    weights: ModelWeights,
+    num_clients: tf.Tensor,
+    client: FedAvgClient,
+    data: dict[str, Any],
+) -> template.ClientOutput:
+  """Trains from the server's weights and forms the update w_k − w with weight n_k."""
+  del num_clients
+  start = ModelWeights(
+      weights.trainable, _integers_from(client.weights.non_trainable, weights.non_trainable))
+  bound.assign(start)
+  result = client_loop.train(
+      data['train'], functools.partial(client_loop.model_gradients, bound, loss_fn),
+      bound.trainable, training, data['seed'])
+  end = bound.read()
+  num_examples = client_loop.num_rows(data['train'])
+  finite = client_loop.all_finite(end)
+  counts = tf.logical_and(finite, num_examples > 0)
+  end = client_loop.choose(counts, end, start)
+  delta = tf.nest.map_structure(
+      lambda b, a: b - a if b.dtype.is_floating else tf.zeros_like(b), end, start)
+  update = template.Update(
+      ModelWeights(delta.trainable, [d for d in delta.non_trainable if d.dtype.is_floating]),
+      tf.where(counts, tf.cast(num_examples, tf.float32), 0.0), tf.cast(~finite, tf.int32))
+  metrics = {'loss': result.loss, 'num_examples': num_examples, 'num_steps': result.num_steps,
+             'nonfinite': update.nonfinite, 'bytes_up': client_loop.num_bytes(update.value),
+             'bytes_down': client_loop.num_bytes(weights)}
+  kept = client_loop.choose(counts, FedAvgClient(end), client)
+  return template.ClientOutput(update, kept, metrics)
+
+
+def server_update(
+    optimizer: tff.learning.optimizers.Optimizer,
+    server: FedAvgServer,
+    delta: ModelWeights,
+    totals: template.RoundTotals,
+) -> tuple[FedAvgServer, tuple[()], dict[str, tf.Tensor]]:
+  """w ← w + averaged change, through the server's optimizer; nothing if nobody counts."""
+  gradients = tf.nest.map_structure(tf.negative, delta.trainable)
+  slots, trainable = optimizer.next(server.optimizer, server.weights.trainable, gradients)
+  changes = iter(delta.non_trainable)
+  others = [w + next(changes) if w.dtype.is_floating else w for w in server.weights.non_trainable]
+  new = FedAvgServer(ModelWeights(trainable, others), slots)
+  return client_loop.choose(totals.weight > 0, new, server), (), {}
+
+
+def evaluate(
+    loss_fn: modelling.LossFn,
+    bound: modelling.BoundModel,
+    metrics: list[tf.keras.metrics.Metric],
+    weights: ModelWeights,
+    client: FedAvgClient,
+    data: dict[str, Any],
+) -> dict[str, dict[str, tf.Tensor]]:
+  """S and MT: the server's model and the client's last one on the client's test data."""
+  results = {}
+  for name, values in (('server', weights), ('client', client.weights)):
+    bound.assign(values)
+    results[name] = client_loop.evaluate(
+        lambda x: bound.model(x, training=False), metrics, loss_fn, data['test'])
+  return results
+
+
+def _integers_from(own: list[tf.Tensor], others: list[tf.Tensor]) -> list[tf.Tensor]:
+  return [b if b.dtype.is_floating else a for a, b in zip(own, others, strict=True)]

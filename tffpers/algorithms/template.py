@@ -1,0 +1,329 @@
+"""From an algorithm's plain functions of tensors to TFF computations.
+
+An `Algorithm` is what its paper says, written as TensorFlow functions; `build` is the
+one place where their values get placements. All an algorithm sends up is an
+`Update`: its `value` goes through the aggregator, its `weight` and `nonfinite` are
+summed. No other path leads from CLIENTS to SERVER.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tffpers import client_loop
+from tffpers import modelling
+from tffpers import process as process_lib
+from tffpers import seeds
+
+SEED = tff.types.tensorflow_to_type(seeds.SEED_SPEC)
+Factory = tff.aggregators.WeightedAggregationFactory | tff.aggregators.UnweightedAggregationFactory
+
+
+class ClientInfo(NamedTuple):
+  """What a client knows before its first round.
+
+  Attributes:
+    index: int32, its place among the run's clients.
+    num_examples: int32, its training examples.
+    seed: int32[2] of its own.
+  """
+
+  index: tf.Tensor
+  num_examples: tf.Tensor
+  seed: tf.Tensor
+
+
+class ServerState(NamedTuple):
+  """State of the server.
+
+  Attributes:
+    model: What the algorithm learns at the server.
+    aggregator: State of the aggregation process.
+    seed: int32[2], the run's: what was drawn at the start can be drawn again.
+    round: int32, rounds finished.
+  """
+
+  model: Any
+  aggregator: Any
+  seed: tf.Tensor
+  round: tf.Tensor
+
+
+class Update(NamedTuple):
+  """All that leaves a client in a round.
+
+  Attributes:
+    value: Nested float tensors for the aggregator.
+    weight: float32; 0 withdraws the client.
+    nonfinite: int32, 1 if the client's result was not finite and is withheld.
+  """
+
+  value: Any
+  weight: tf.Tensor
+  nonfinite: tf.Tensor
+
+
+class ClientOutput(NamedTuple):
+  """What a client's local training gives.
+
+  Attributes:
+    update: `Update`.
+    pending: What `finish_client` turns into the client's next state.
+    metrics: Mapping of scalars for this client.
+  """
+
+  update: Update
+  pending: Any
+  metrics: dict[str, tf.Tensor]
+
+
+class RoundTotals(NamedTuple):
+  """What the server learns in a round besides the aggregated value.
+
+  Attributes:
+    num_clients: int32, clients of the round.
+    weight: float32, sum of the updates' weights.
+    num_nonfinite: int32, clients that withheld a non-finite result.
+  """
+
+  num_clients: tf.Tensor
+  weight: tf.Tensor
+  num_nonfinite: tf.Tensor
+
+
+_INT, _FLOAT = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
+INFO = tff.types.tensorflow_to_type(ClientInfo(_INT, _INT, seeds.SEED_SPEC))
+TOTALS = tff.types.tensorflow_to_type(RoundTotals(_INT, _FLOAT, _INT))
+
+
+@dataclasses.dataclass(frozen=True)
+class Algorithm:
+  """An algorithm as functions of tensors.
+
+  `bound` is the `BoundModel` of the computation's graph; for the two initialising
+  functions it carries the initial values that belong to the run's seed.
+
+  Attributes:
+    initialize: `(bound) -> server`.
+    initialize_client: `(bound, info) -> client`.
+    message: `(server) -> message`, what every client of a round and of an evaluation
+      receives.
+    client_update: `(bound, message, num_clients, client, data) -> ClientOutput`.
+    server_update: `(server, aggregate, totals) -> (server, reply, metrics)`.
+    finish_client: `(pending, reply) -> client`: the last word of a round, after the
+      server's.
+    evaluate: `(bound, metrics, message, client, data) -> {'server': …, 'client': …}`.
+    report: Optional `(bound, server) -> metrics` for evaluated rounds.
+  """
+
+  initialize: Callable[..., Any]
+  initialize_client: Callable[..., Any]
+  message: Callable[[Any], Any]
+  client_update: Callable[..., ClientOutput]
+  server_update: Callable[..., tuple[Any, Any, dict[str, tf.Tensor]]]
+  finish_client: Callable[[Any, Any], Any]
+  evaluate: Callable[..., dict[str, dict[str, tf.Tensor]]]
+  report: Callable[..., dict[str, tf.Tensor]] | None = None
+
+
+def build(
+    algorithm: Algorithm,
+    spec: modelling.ModelSpec,
+    *,
+    aggregator: Factory,
+    evaluation_point: str,
+    hyper_parameters: dict[str, object],
+) -> process_lib.PersonalizedProcess:
+  """Gives an algorithm's functions their placements.
+
+  Args:
+    algorithm: The functions.
+    spec: The user's model.
+    aggregator: What sums or averages the updates' values; a weighted factory gets the
+      updates' weights too.
+    evaluation_point: See `PersonalizedProcess`.
+    hyper_parameters: See `PersonalizedProcess`.
+
+  Returns:
+    The process.
+  """
+  local = _local_computations(algorithm, spec)
+  value_type, weight_type, _ = local.client_update.type_signature.result[0]
+  weighted = isinstance(aggregator, tff.aggregators.WeightedAggregationFactory)
+  aggregation = aggregator.create(*([value_type, weight_type] if weighted else [value_type]))
+  initialize = _initialize(local, aggregation)
+  server_type = initialize.type_signature.result
+  return process_lib.PersonalizedProcess(
+      initialize=initialize,
+      initialize_client=_initialize_client(local, server_type),
+      next=_next(algorithm, local, aggregation, server_type, weighted),
+      evaluate=_evaluate(local, server_type),
+      report=_report(algorithm, spec, server_type),
+      evaluation_point=evaluation_point,
+      hyper_parameters=hyper_parameters,
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Local:
+  """Computations of one party, without placements."""
+
+  initialize: tff.Computation
+  initialize_client: tff.Computation
+  message: tff.Computation
+  client_update: tff.Computation
+  evaluate: tff.Computation
+
+  @property
+  def client_type(self) -> tff.FederatedType:
+    return tff.FederatedType(self.initialize_client.type_signature.result, tff.CLIENTS)
+
+
+def _local_computations(algorithm: Algorithm, spec: modelling.ModelSpec) -> _Local:
+  @tff.tensorflow.computation(SEED)
+  def initialize(seed):
+    return algorithm.initialize(modelling.bind(spec, seed))
+
+  @tff.tensorflow.computation(SEED, INFO)
+  def initialize_client(seed, info):
+    return algorithm.initialize_client(modelling.bind(spec, seed), info)
+
+  server, client = initialize.type_signature.result, initialize_client.type_signature.result
+  message = tff.tensorflow.computation(algorithm.message, server)
+  message_type = message.type_signature.result
+
+  # Each body is one tf.function, whose automatic control dependencies order the reads and
+  # writes of the model's variables.
+  @tff.tensorflow.computation(message_type, tf.int32, client, _data_type(spec, 'train'))
+  def client_update(message, num_clients, client, data):
+    run = functools.partial(algorithm.client_update, modelling.bind(spec))
+    return tf.function(run, autograph=False)(message, num_clients, client, data)
+
+  @tff.tensorflow.computation(message_type, client, _data_type(spec, 'test'))
+  def evaluate(message, client, data):
+    metrics = modelling.as_keras_metrics(spec.metrics_fn())
+    run = functools.partial(algorithm.evaluate, modelling.bind(spec), metrics)
+    return tf.function(run, autograph=False)(message, client, data)
+
+  return _Local(initialize, initialize_client, message, client_update, evaluate)
+
+
+def _data_type(spec: modelling.ModelSpec, name: str) -> tff.Type:
+  return tff.types.tensorflow_to_type({name: spec.data_spec, 'seed': seeds.SEED_SPEC})
+
+
+def _initialize(
+    local: _Local, aggregation: tff.templates.AggregationProcess
+) -> tff.Computation:
+  @tff.tensorflow.computation(
+      local.initialize.type_signature.result,
+      aggregation.initialize.type_signature.result.member, SEED)
+  def pack(model, aggregator, seed):
+    return ServerState(model, aggregator, seed, 0)
+
+  @tff.federated_computation(tff.FederatedType(SEED, tff.SERVER))
+  def initialize(seed):
+    model = tff.federated_map(local.initialize, seed)
+    return tff.federated_map(pack, (model, aggregation.initialize(), seed))
+
+  return initialize
+
+
+def _initialize_client(local: _Local, server_type: tff.FederatedType) -> tff.Computation:
+  @tff.federated_computation(server_type, tff.FederatedType(INFO, tff.CLIENTS))
+  def initialize_client(server, info):
+    seed = tff.federated_broadcast(server.seed)
+    return tff.federated_map(local.initialize_client, (seed, info))
+
+  return initialize_client
+
+
+def _next(
+    algorithm: Algorithm,
+    local: _Local,
+    aggregation: tff.templates.AggregationProcess,
+    server_type: tff.FederatedType,
+    weighted: bool,
+) -> tff.Computation:
+  update_type, pending_type, _ = local.client_update.type_signature.result
+  state_type, aggregate_type = server_type.member, aggregation.next.type_signature.result.result
+
+  @tff.tensorflow.computation(
+      state_type, aggregate_type.member, state_type.aggregator, TOTALS)
+  def server_update(state, aggregate, aggregator, totals):
+    model, reply, metrics = algorithm.server_update(state.model, aggregate, totals)
+    new = ServerState(model, aggregator, state.seed, state.round + 1)
+    return new, reply, {**metrics, **totals._asdict()}
+
+  reply_type = server_update.type_signature.result[1]
+  finish_client = tff.tensorflow.computation(
+      algorithm.finish_client, (pending_type, reply_type))
+  data_type = local.client_update.type_signature.parameter[3]
+
+  @tff.federated_computation(
+      server_type, local.client_type, tff.FederatedType(data_type, tff.CLIENTS))
+  def next_round(server, clients, data):
+    num_clients = tff.federated_sum(tff.federated_value(1, tff.CLIENTS))
+    message = tff.federated_broadcast(tff.federated_map(local.message, server.model))
+    output = tff.federated_map(
+        local.client_update,
+        (message, tff.federated_broadcast(num_clients), clients, data))
+    update = output.update
+    aggregated = aggregation.next(
+        server.aggregator, update.value, *([update.weight] if weighted else []))
+    totals = tff.federated_zip(RoundTotals(
+        num_clients, tff.federated_sum(update.weight), tff.federated_sum(update.nonfinite)))
+    new_server, reply, metrics = tff.federated_map(
+        server_update, (server, aggregated.result, aggregated.state, totals))
+    new_clients = tff.federated_map(
+        finish_client, (output.pending, tff.federated_broadcast(reply)))
+    return new_server, new_clients, metrics, output.metrics
+
+  return next_round
+
+
+def _evaluate(local: _Local, server_type: tff.FederatedType) -> tff.Computation:
+  data_type = local.evaluate.type_signature.parameter[2]
+
+  @tff.federated_computation(
+      server_type, local.client_type, tff.FederatedType(data_type, tff.CLIENTS))
+  def evaluate(server, clients, data):
+    message = tff.federated_broadcast(tff.federated_map(local.message, server.model))
+    return tff.federated_map(local.evaluate, (message, clients, data))
+
+  return evaluate
+
+
+def _report(
+    algorithm: Algorithm, spec: modelling.ModelSpec, server_type: tff.FederatedType
+) -> tff.Computation | None:
+  if algorithm.report is None:
+    return None
+
+  @tff.tensorflow.computation(SEED, server_type.member.model)
+  def measure(seed, model):
+    return algorithm.report(modelling.bind(spec, seed), model)
+
+  @tff.federated_computation(server_type)
+  def report(server):
+    return tff.federated_map(measure, (server.seed, server.model))
+
+  return report
+
+
+def describe(optimizer: tff.learning.optimizers.Optimizer) -> dict[str, object]:
+  """An optimizer's kind and numbers, for `config.json`."""
+  state = optimizer.initialize([tf.TensorSpec([], tf.float32)])
+  values = {k: float(v) for k, v in optimizer.get_hparams(state).items()}
+  return {'kind': type(optimizer).__name__.strip('_'), **values}
+
+
+def describe_training(training: client_loop.LocalTraining) -> dict[str, object]:
+  """How clients train, for `config.json`."""
+  return {
+      'optimizer': describe(training.optimizer), 'epochs': training.epochs,
+      'batch_size': training.batch_size, 'clip_norm': training.clip_norm}

@@ -1,0 +1,253 @@
+"""A Keras model inside a TFF computation.
+
+`inspect_model` builds the model once to learn its shapes and refuses what cannot
+be trained. `bind` builds it again inside the graph of a computation and hands out
+its variables in a fixed order, keyed by position, never by Keras' automatic names.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tffpers import seeds
+
+LossFn = Callable[[Any, Any], tf.Tensor]
+Metric = tf.keras.metrics.Metric | Callable[[Any, Any], tf.Tensor]
+
+
+class ModelWeights(NamedTuple):
+  """Values of a model's variables in the model's own order.
+
+  Attributes:
+    trainable: One tensor per trainable variable.
+    non_trainable: One tensor per other variable (batch-norm statistics, counters).
+  """
+
+  trainable: list[tf.Tensor]
+  non_trainable: list[tf.Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSpec:
+  """What a builder knows about the user's model before anything runs.
+
+  Attributes:
+    model_fn: Returns a new Keras model at each call.
+    loss_fn: Per-target losses, see `per_target_losses`.
+    metrics_fn: Returns Keras metrics or plain functions `(y, prediction) -> values`.
+    element_spec: `(x, y)` specs of one example, without the leading axis.
+    weights: `ModelWeights` of `tf.TensorSpec`.
+  """
+
+  model_fn: Callable[[], tf.keras.Model]
+  loss_fn: LossFn
+  metrics_fn: Callable[[], list[Metric]]
+  element_spec: tuple[Any, Any]
+  weights: ModelWeights
+
+  @property
+  def data_spec(self) -> dict[str, Any]:
+    """Specs of a whole client's `{'x', 'y'}` with a leading axis of any length."""
+    x, y = tf.nest.map_structure(
+        lambda spec: tf.TensorSpec([None, *spec.shape], spec.dtype), self.element_spec)
+    return {'x': x, 'y': y}
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundModel:
+  """A model whose variables live in the current graph.
+
+  Attributes:
+    model: The Keras model.
+    trainable: Its trainable variables.
+    non_trainable: Its other variables.
+    initial: Their initial values, drawn from the seed given to `bind`; None if none was.
+  """
+
+  model: tf.keras.Model
+  trainable: list[tf.Variable]
+  non_trainable: list[tf.Variable]
+  initial: ModelWeights | None
+
+  def initial_value(self, variable: tf.Variable) -> tf.Tensor:
+    """What a trainable variable starts with under the seed given to `bind`."""
+    for candidate, value in zip(self.trainable, self.initial.trainable, strict=True):
+      if candidate is variable:
+        return value
+    raise ValueError(f'{variable.name} is no trainable variable of {self.model.name}')
+
+  def assign(self, weights: ModelWeights) -> None:
+    """Sets all variables."""
+    tf.nest.map_structure(
+        lambda variable, value: variable.assign(value),
+        [self.trainable, self.non_trainable], [weights.trainable, weights.non_trainable])
+
+  def read(self) -> ModelWeights:
+    """Values of all variables."""
+    return ModelWeights(
+        [v.read_value() for v in self.trainable], [v.read_value() for v in self.non_trainable])
+
+
+def inspect_model(
+    model_fn: Callable[[], tf.keras.Model],
+    loss_fn: LossFn,
+    metrics_fn: Callable[[], list[Metric]],
+    element_spec: tuple[Any, Any],
+) -> ModelSpec:
+  """Checks a user's model and reads its shapes.
+
+  Args:
+    model_fn: Returns a new, uncompiled `tf.keras.Model` at each call.
+    loss_fn: A Keras loss or a function of `(y, prediction)`, see `per_target_losses`.
+    metrics_fn: Returns a list of Keras metrics or plain functions.
+    element_spec: `(x, y)` as nested `tf.TensorSpec` without the leading axis, for
+      instance `FederatedDataset.element_spec`.
+
+  Returns:
+    The `ModelSpec`.
+
+  Raises:
+    TypeError: `model_fn` is no function, returns something other than a Keras model
+      or the same model twice; `element_spec` is no pair of specs.
+    ValueError: The model has nothing to train.
+  """
+  _check_element_spec(element_spec)
+  if isinstance(model_fn, tf.keras.Model) or not callable(model_fn):
+    raise TypeError(
+        'model_fn must be a function without arguments that builds a new tf.keras.Model, such as '
+        f'`lambda: tffpers.keras.models.mlp()`. Received: model_fn={model_fn!r}')
+  with tf.Graph().as_default():
+    model = build_model(model_fn, element_spec)
+    weights = ModelWeights(
+        *([tf.TensorSpec(v.shape, v.dtype) for v in variables]
+          for variables in (model.trainable_variables, model.non_trainable_variables)))
+  with tf.Graph().as_default():
+    if model_fn() is model:
+      raise TypeError(
+          'model_fn must build a new model at each call: clients would share variables otherwise. '
+          f'Received: the same model twice, {model.name!r}')
+  if not weights.trainable:
+    raise ValueError(
+        'The model has no trainable variables, so there is nothing to learn. '
+        f'Received: model={model.name!r} with {len(weights.non_trainable)} other variables')
+  return ModelSpec(model_fn, loss_fn, metrics_fn, element_spec, weights)
+
+
+def bind(spec: ModelSpec, seed: tf.Tensor | None = None) -> BoundModel:
+  """Builds the model in the current TFF graph.
+
+  Args:
+    spec: From `inspect_model`.
+    seed: int32[2] for the initial values. Without it no initial value is drawn:
+      the variables start at zero and are to be assigned.
+
+  Returns:
+    The `BoundModel`.
+  """
+  values: dict[Any, tf.Tensor] = {}
+  randomness = seeds.keras_randomness(tf.constant([0, 0]) if seed is None else seed)
+  with randomness, _captured_initial_values(values, draw=seed is not None):
+    model = build_model(spec.model_fn, spec.element_spec)
+  trainable, non_trainable = model.trainable_variables, model.non_trainable_variables
+  initial = None
+  if seed is not None:
+    initial = ModelWeights(
+        [values[v.ref()] for v in trainable], [values[v.ref()] for v in non_trainable])
+  return BoundModel(model, trainable, non_trainable, initial)
+
+
+def build_model(
+    model_fn: Callable[[], tf.keras.Model], element_spec: tuple[Any, Any]
+) -> tf.keras.Model:
+  """A built model in the current graph, or TypeError for anything but a Keras model."""
+  model = model_fn()
+  if not isinstance(model, tf.keras.Model):
+    raise TypeError(f'model_fn must return a tf.keras.Model. Received: {type(model).__name__}')
+  if not model.built:
+    # A subclassed model has no variables, hence nothing to train, until it is called.
+    model(tf.nest.map_structure(
+        lambda s: tf.zeros([1, *s.shape], s.dtype), element_spec[0]), training=False)
+  return model
+
+
+def per_target_losses(loss_fn: LossFn, y: Any, prediction: Any) -> tuple[tf.Tensor, tf.Tensor]:
+  """Losses and weights of every target of a batch, unreduced.
+
+  Args:
+    loss_fn: A `tf.keras.losses.Loss` (its reduction is not used) or a function that
+      returns one loss per target. If it has a method `weights(y)`, that gives each
+      target's weight; padding gets weight 0.
+    y: Targets of a batch, [b, ...].
+    prediction: What the model returned for the batch.
+
+  Returns:
+    `(losses, weights)`, float32, of the same shape, [b] or [b, time].
+
+  Raises:
+    ValueError: The loss is already reduced to a scalar.
+  """
+  call = loss_fn.call if isinstance(loss_fn, tf.keras.losses.Loss) else loss_fn
+  losses = tf.cast(call(y, prediction), tf.float32)
+  if losses.shape.rank == 0:
+    raise ValueError(
+        'loss_fn must return one loss per target, so that means over clients and batches can be '
+        f'taken per target. Received: a scalar from loss_fn={loss_fn!r}')
+  weigh = getattr(loss_fn, 'weights', None)
+  return losses, tf.ones_like(losses) if weigh is None else tf.cast(weigh(y), tf.float32)
+
+
+def as_keras_metrics(metrics: list[Metric]) -> list[tf.keras.metrics.Metric]:
+  """Keras metrics as they are, plain functions as their weighted mean under their own name.
+
+  Raises:
+    TypeError: An entry is neither, or a name occurs twice.
+  """
+  result = []
+  for metric in metrics:
+    if not isinstance(metric, tf.keras.metrics.Metric):
+      if not callable(metric):
+        raise TypeError(
+            'metrics_fn must return Keras metrics or functions (y, prediction) -> values. '
+            f'Received: {metric!r}')
+      metric = tf.keras.metrics.MeanMetricWrapper(metric, name=metric.__name__)
+    result.append(metric)
+  names = [metric.name for metric in result]
+  if len(set(names)) < len(names) or {'loss', 'num_examples', 'num_targets'} & set(names):
+    raise TypeError(
+        "Metric names must be distinct and other than 'loss', 'num_examples', 'num_targets'. "
+        f'Received: names={names}')
+  return result
+
+
+def _check_element_spec(element_spec: Any) -> None:
+  pair = isinstance(element_spec, tuple) and len(element_spec) == 2
+  if not pair or not all(isinstance(s, tf.TensorSpec) for s in tf.nest.flatten(element_spec)):
+    raise TypeError(
+        'element_spec must be a pair (x, y) of tf.TensorSpec for one example. '
+        f'Received: element_spec={element_spec!r}')
+
+
+@contextlib.contextmanager
+def _captured_initial_values(values: dict[Any, tf.Tensor], *, draw: bool) -> Iterator[None]:
+  """Records initial values and starts the variables at zero.
+
+  TFF runs initialisers before a computation has its arguments, so an initial value
+  that depends on a seed must be an ordinary tensor; and drawing values that are
+  overwritten at once is waste on every client in every round.
+  """
+
+  def create(next_creator, **kwargs):
+    value = kwargs['initial_value']
+    with tf.init_scope():
+      value = value() if callable(value) else tf.convert_to_tensor(value)
+      kwargs['initial_value'] = tf.zeros(value.shape, value.dtype)
+    variable = next_creator(**kwargs)
+    if draw:
+      values[variable.ref()] = value
+    return variable
+
+  with tf.variable_creator_scope(create):
+    yield
