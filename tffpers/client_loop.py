@@ -161,7 +161,7 @@ def model_gradients(
 
 
 def evaluate(
-    predict: Callable[[Any], Any],
+    predict: Callable[[Any, tf.Tensor], Any],
     metrics: list[tf.keras.metrics.Metric],
     loss_fn: modelling.LossFn,
     data: Batch,
@@ -169,7 +169,8 @@ def evaluate(
   """Loss and metrics of `predict` on all of a client's data, per target.
 
   Args:
-    predict: Maps a batch's x to predictions.
+    predict: Maps a batch's x and the batch's number to predictions; the number lets
+      noise differ between batches.
     metrics: Keras metrics created in this graph; reset here.
     loss_fn: Per-target losses.
     data: `{'x', 'y'}`, whole-client tensors.
@@ -184,7 +185,7 @@ def evaluate(
 
   def step(start, loss_sum, weight_sum):
     batch = tf.nest.map_structure(lambda t: t[start:start + EVALUATION_BATCH], data)
-    prediction = predict(batch['x'])
+    prediction = predict(batch['x'], start // EVALUATION_BATCH)
     losses, weights = modelling.per_target_losses(loss_fn, batch['y'], prediction)
     for metric in metrics:
       metric.update_state(batch['y'], prediction, sample_weight=weights)

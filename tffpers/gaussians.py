@@ -72,6 +72,9 @@ def ratio(a: Natural, b: Natural) -> Natural:
 
 def power(a: Natural, exponent: float | tf.Tensor) -> Natural:
   """a^exponent: natural parameters scale."""
+  if not tf.is_tensor(exponent):
+    # tf.cast would take a Python float through float32: 1/3 would be off by 3e-8.
+    exponent = tf.constant(exponent, a.lam.dtype)
   exponent = tf.cast(exponent, a.lam.dtype)
   return Natural(exponent * a.gamma, exponent * a.lam)
 

@@ -76,10 +76,10 @@ def test_deterministic_weights_are_the_other_trainable_variables():
 
 
 def test_unbuilt_or_missing_bayesian_layers_are_reported():
-  with pytest.raises(ValueError, match="build or call"):
+  with pytest.raises(ValueError, match='build or call'):
     bayes.gaussian_weights(Subclassed())
   plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-  with pytest.raises(ValueError, match="no Bayesian weight"):
+  with pytest.raises(ValueError, match='no Bayesian weight'):
     bayes.kl_divergence(plain)
 
 
@@ -98,11 +98,11 @@ print("light")
 """
   root = str(pathlib.Path(__file__).parents[2])
   done = subprocess.run(
-    [sys.executable, "-c", code],
-    env=os.environ | {"PYTHONPATH": root},
+    [sys.executable, '-c', code],
+    env=os.environ | {'PYTHONPATH': root},
     capture_output=True,
     text=True,
     timeout=120,
     check=False,
   )
-  assert done.stdout.strip() == "light", done.stderr[-2000:]
+  assert done.stdout.strip() == 'light', done.stderr[-2000:]

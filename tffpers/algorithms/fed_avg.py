@@ -110,10 +110,10 @@ def build_fed_avg(
       finish_client=lambda pending, reply: pending,
       evaluate=functools.partial(evaluate, loss_fn),
   )
-  hyper_parameters = dict(
-      algorithm='fed_avg', training=template.describe_training(training), loss_fn=repr(loss_fn),
-      server_optimizer=template.describe(server_optimizer),
-      aggregator=type(aggregator).__name__)
+  hyper_parameters = {
+      'algorithm': 'fed_avg', **template.describe_training(training, loss_fn),
+      'server_optimizer': template.describe(server_optimizer),
+      'aggregator': type(aggregator).__name__}
   return template.build(
       algorithm, spec, aggregator=aggregator, evaluation_point='after',
       hyper_parameters=hyper_parameters)
@@ -181,7 +181,7 @@ def evaluate(
   for name, values in (('server', weights), ('client', client.weights)):
     bound.assign(values)
     results[name] = client_loop.evaluate(
-        lambda x: bound.model(x, training=False), metrics, loss_fn, data['test'])
+        lambda x, _: bound.model(x, training=False), metrics, loss_fn, data['test'])
   return results
 
 

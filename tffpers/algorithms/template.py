@@ -322,8 +322,11 @@ def describe(optimizer: tff.learning.optimizers.Optimizer) -> dict[str, object]:
   return {'kind': type(optimizer).__name__.strip('_'), **values}
 
 
-def describe_training(training: client_loop.LocalTraining) -> dict[str, object]:
+def describe_training(
+    training: client_loop.LocalTraining, loss_fn: modelling.LossFn
+) -> dict[str, object]:
   """How clients train, for `config.json`."""
+  loss = getattr(loss_fn, 'name', None) or getattr(loss_fn, '__name__', type(loss_fn).__name__)
   return {
-      'optimizer': describe(training.optimizer), 'epochs': training.epochs,
+      'loss_fn': loss, 'optimizer': describe(training.optimizer), 'epochs': training.epochs,
       'batch_size': training.batch_size, 'clip_norm': training.clip_norm}

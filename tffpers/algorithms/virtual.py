@@ -63,7 +63,7 @@ class VirtualClient(NamedTuple):
   log_scale: list[tf.Tensor]
 
 
-class _Pending(NamedTuple):
+class Pending(NamedTuple):
   """A client between its training and the server's answer."""
 
   client: VirtualClient
@@ -71,8 +71,8 @@ class _Pending(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Settings:
-  """Validated hyper-parameters of `build_virtual`, named as there."""
+class Settings:
+  """Validated hyper-parameters of `build_virtual`, named and explained there."""
 
   loss_fn: modelling.LossFn
   training: client_loop.LocalTraining
@@ -162,7 +162,7 @@ def build_virtual(
     ValueError: A hyper-parameter is out of range, the model has deterministic
       trainable weights, or a layer adds its own KL.
   """
-  settings = _Settings(
+  settings = Settings(
       loss_fn, client_loop.LocalTraining(optimizer, epochs, batch_size, clip_norm),
       len(client_num_examples), beta, damping, scale_learning_rate_multiplier,
       max_log_scale_step, evaluation_samples, start, aggregator_reduction)
@@ -183,23 +183,24 @@ def build_virtual(
       evaluate=functools.partial(evaluate, settings),
       report=functools.partial(report, settings),
   )
+  plain = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)
+           if field.name not in ('loss_fn', 'training')}
   hyper_parameters = {
-      'algorithm': 'virtual', **dataclasses.asdict(settings), 'loss_fn': repr(loss_fn),
-      'training': template.describe_training(settings.training),
+      'algorithm': 'virtual', **template.describe_training(settings.training, loss_fn), **plain,
       'aggregator': type(aggregator).__name__}
   return template.build(
       algorithm, spec, aggregator=aggregator, evaluation_point='after',
       hyper_parameters=hyper_parameters)
 
 
-def initial_posterior(settings: _Settings, bound: modelling.BoundModel) -> list[Natural]:
+def initial_posterior(settings: Settings, bound: modelling.BoundModel) -> list[Natural]:
   """s⁰, the same at the server and at every client."""
   loc, log_scale = _initial_moments(settings, bound)
   return [gaussians.from_moments(m, tf.exp(tf.cast(ls, tf.float64)))
           for m, ls in zip(loc, log_scale, strict=True)]
 
 
-def initial_client(settings: _Settings, bound: modelling.BoundModel) -> VirtualClient:
+def initial_client(settings: Settings, bound: modelling.BoundModel) -> VirtualClient:
   """s_i⁰ = (s⁰)^{1/K}, and s⁰ itself as the client's model."""
   factor = [gaussians.power(s, 1.0 / settings.num_clients)
             for s in initial_posterior(settings, bound)]
@@ -211,7 +212,7 @@ def cavity(
 ) -> tuple[Natural, tf.Tensor]:
   """s̃_i = p^{1/K} s / s_i, kept proper.
 
-  Where λ̃ ≤ λ_p/K only the fraction of s_i is divided out that gives λ̃ = λ_p/K; the
+  Where λ̃ < λ_p/K only the fraction of s_i is divided out that gives λ̃ = λ_p/K; the
   factor's own update does not use the cavity.
 
   Args:
@@ -224,7 +225,7 @@ def cavity(
     `(s̃_i, n)`: λ̃ ≥ λ_p/K everywhere, and the number of elements held there (int32).
   """
   share = gaussians.power(prior, 1.0 / num_clients)
-  held = posterior.lam - factor.lam <= 0
+  held = posterior.lam - factor.lam < 0
   fraction = tf.where(held, tf.math.divide_no_nan(posterior.lam, factor.lam), 1.0)
   removed = Natural(fraction * factor.gamma, fraction * factor.lam)
   result = gaussians.product(share, gaussians.ratio(posterior, removed))
@@ -233,7 +234,7 @@ def cavity(
 
 
 def client_update(
-    settings: _Settings,
+    settings: Settings,
     bound: modelling.BoundModel,
     posterior: list[Natural],
     num_clients: tf.Tensor,
@@ -273,11 +274,11 @@ def client_update(
       'num_steps': result.num_steps, 'num_cavity_held': tf.add_n(held),
       'nonfinite': tf.cast(~finite, tf.int32), 'bytes_up': size, 'bytes_down': size}
   update = template.Update(delta, 1.0, metrics['nonfinite'])
-  return template.ClientOutput(update, _Pending(kept, delta), metrics)
+  return template.ClientOutput(update, Pending(kept, delta), metrics)
 
 
 def server_update(
-    settings: _Settings,
+    settings: Settings,
     server: VirtualServer,
     delta: list[Natural],
     totals: template.RoundTotals,
@@ -314,7 +315,7 @@ def back_scaling(
   return tf.where(num_failing > 0, tf.reduce_min(limits), 1.0), num_failing
 
 
-def finish_client(pending: _Pending, rho: tf.Tensor) -> VirtualClient:
+def finish_client(pending: Pending, rho: tf.Tensor) -> VirtualClient:
   """s_i ← s_i Δ_i^ρ, so that s = ∏_i s_i holds whatever the server scaled."""
   factor = [gaussians.product(s_i, gaussians.power(d, rho))
             for s_i, d in zip(pending.client.factor, pending.delta, strict=True)]
@@ -322,7 +323,7 @@ def finish_client(pending: _Pending, rho: tf.Tensor) -> VirtualClient:
 
 
 def evaluate(
-    settings: _Settings,
+    settings: Settings,
     bound: modelling.BoundModel,
     metrics: list[tf.keras.metrics.Metric],
     posterior: list[Natural],
@@ -343,7 +344,7 @@ def evaluate(
 
 
 def report(
-    settings: _Settings, bound: modelling.BoundModel, server: VirtualServer
+    settings: Settings, bound: modelling.BoundModel, server: VirtualServer
 ) -> dict[str, tf.Tensor]:
   """Quantiles of the server's σ and of σ/σ⁰ over all weights: has the scale learned?"""
   log_scale = [-0.5 * tf.math.log(s.lam) for s in server.posterior]
@@ -359,7 +360,7 @@ def report(
 
 
 def _initial_moments(
-    settings: _Settings, bound: modelling.BoundModel
+    settings: Settings, bound: modelling.BoundModel
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
   weights = tffpers_keras.gaussian_weights(bound.model)
   if settings.start == 'informed':
@@ -401,7 +402,8 @@ def _transmitted(natural: Natural) -> Natural:
   return Natural(*(tf.cast(tf.cast(t, tf.float32), tf.float64) for t in natural))
 
 
-def _predict(settings, model, seed, x):
+def _predict(settings, model, seed, x, index):
+  seed = seeds.fold(seed, index)
   if not settings.evaluation_samples:
     with seeds.keras_randomness(seed, sample=False):
       return model(x, training=False)

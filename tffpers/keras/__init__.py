@@ -4,10 +4,10 @@ from tffpers.keras import layers, models, noise
 from tffpers.keras.posteriors import deterministic_weights, gaussian_weights, kl_divergence
 
 __all__ = [
-  "deterministic_weights",
-  "gaussian_weights",
-  "kl_divergence",
-  "layers",
-  "models",
-  "noise",
+  'deterministic_weights',
+  'gaussian_weights',
+  'kl_divergence',
+  'layers',
+  'models',
+  'noise',
 ]

@@ -10,16 +10,16 @@ import tensorflow as tf
 
 keras = tf.keras
 
-_IS_KERAS_3 = hasattr(keras, "ops")
-if _IS_KERAS_3 and keras.config.backend() != "tensorflow":
+_IS_KERAS_3 = hasattr(keras, 'ops')
+if _IS_KERAS_3 and keras.config.backend() != 'tensorflow':
   raise ImportError(
     "tffpers.keras computes with TensorFlow; expected the Keras backend 'tensorflow'. "
-    f"Received: backend={keras.config.backend()!r}"
+    f'Received: backend={keras.config.backend()!r}'
   )
 
 # `add_weight` arguments that keep a variable in its own dtype under a mixed policy.
 NO_AUTOCAST: dict[str, Any] = (
-  {"autocast": False} if _IS_KERAS_3 else {"experimental_autocast": False}
+  {'autocast': False} if _IS_KERAS_3 else {'experimental_autocast': False}
 )
 
 # Masks are also computed on symbolic Keras tensors, which Keras 3 hides from TensorFlow.

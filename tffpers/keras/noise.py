@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-_ALGORITHM = "philox"
+_ALGORITHM = 'philox'
 
 
 @dataclasses.dataclass
@@ -97,10 +97,10 @@ def _key(seed: tf.Tensor) -> tf.Tensor:
   such as those of consecutive steps, share noise.
   """
   seed = tf.convert_to_tensor(seed)
-  if seed.dtype != tf.int32 or seed.shape != (2,):
+  if seed.dtype != tf.int32 or not seed.shape.is_compatible_with([2]):
     raise ValueError(
-      "The seed of a noise scope must be int32 of shape [2]. "
-      f"Received: seed.dtype={seed.dtype.name}, seed.shape={seed.shape}"
+      'The seed of a noise scope must be int32 of shape [2]. '
+      f'Received: seed.dtype={seed.dtype.name}, seed.shape={seed.shape}'
     )
   return tf.random.stateless_uniform(
     [], seed, minval=None, maxval=None, dtype=tf.int32, alg=_ALGORITHM

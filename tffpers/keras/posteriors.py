@@ -26,7 +26,7 @@ def gaussian_weights(model: keras.layers.Layer) -> list[GaussianWeight]:
   for layer in _walk(model, set()):
     if isinstance(layer, BayesianLayer):
       if not layer.built:
-        raise ValueError(f"{layer.name} has no weights yet: build or call the model first.")
+        raise ValueError(f'{layer.name} has no weights yet: build or call the model first.')
       weights.extend(layer.gaussian_weights)
   return weights
 
@@ -45,7 +45,7 @@ def kl_divergence(model: keras.layers.Layer) -> tf.Tensor:
   """
   weights = gaussian_weights(model)
   if not weights:
-    raise ValueError(f"{model.name} has no Bayesian weight.")
+    raise ValueError(f'{model.name} has no Bayesian weight.')
   return tf.add_n([weight.kl_divergence() for weight in weights])
 
 

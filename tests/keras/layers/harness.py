@@ -36,10 +36,10 @@ class Case:
 
   def model(self, **kwargs) -> keras.Model:
     """A built model: the layer on an input of static shape, flattened to one number."""
-    dtype = "int32" if self.inputs.dtype.kind == "i" else None
+    dtype = 'int32' if self.inputs.dtype.kind == 'i' else None
     inputs = keras.Input(self.inputs.shape[1:], dtype=dtype)
     outputs = keras.layers.Flatten()(self.make(**kwargs)(inputs))
-    return keras.Model(inputs, keras.layers.Dense(1, dtype="float32")(outputs))
+    return keras.Model(inputs, keras.layers.Dense(1, dtype='float32')(outputs))
 
   def built(self, **kwargs) -> keras.layers.Layer:
     """The layer after one call."""
@@ -62,12 +62,12 @@ def compute_dtype() -> tf.DType:
 def policy(name: str) -> Iterator[None]:
   """Global Keras policy `name` inside the block, float32 after it."""
   keras.mixed_precision.set_global_policy(name)
-  keras.backend.set_floatx("float64" if name == "float64" else "float32")
+  keras.backend.set_floatx('float64' if name == 'float64' else 'float32')
   try:
     yield
   finally:
-    keras.mixed_precision.set_global_policy("float32")
-    keras.backend.set_floatx("float32")
+    keras.mixed_precision.set_global_policy('float32')
+    keras.backend.set_floatx('float32')
 
 
 def _case(name, make, inputs, output_shape, recurrent=False) -> Case:
@@ -81,26 +81,26 @@ _IDS = _RANDOM.integers(0, 7, size=(BATCH, 6)).astype(np.int32)
 
 
 def _dense(estimator: str) -> Callable[..., keras.layers.Layer]:
-  return lambda **kwargs: layers.BayesianDense(3, "tanh", estimator=estimator, **kwargs)
+  return lambda **kwargs: layers.BayesianDense(3, 'tanh', estimator=estimator, **kwargs)
 
 
 CASES = [
   *(
-    _case(f"dense_{estimator}", _dense(estimator), _ROWS, (BATCH, 3))
-    for estimator in ("local_reparameterization", "reparameterization", "flipout")
+    _case(f'dense_{estimator}', _dense(estimator), _ROWS, (BATCH, 3))
+    for estimator in ('local_reparameterization', 'reparameterization', 'flipout')
   ),
-  _case("dense_rank_3", _dense("local_reparameterization"), _STEPS, (BATCH, 6, 3)),
-  _case("embedding", lambda **kw: layers.BayesianEmbedding(7, 3, **kw), _IDS, (BATCH, 6, 3)),
-  _case("lstm", lambda **kw: layers.BayesianLSTM(3, **kw), _STEPS, (BATCH, 3), True),
+  _case('dense_rank_3', _dense('local_reparameterization'), _STEPS, (BATCH, 6, 3)),
+  _case('embedding', lambda **kw: layers.BayesianEmbedding(7, 3, **kw), _IDS, (BATCH, 6, 3)),
+  _case('lstm', lambda **kw: layers.BayesianLSTM(3, **kw), _STEPS, (BATCH, 3), True),
   _case(
-    "lstm_loop",
+    'lstm_loop',
     lambda **kw: layers.BayesianLSTM(3, return_sequences=True, unroll=False, **kw),
     _STEPS,
     (BATCH, 6, 3),
     True,
   ),
   _case(
-    "lstm_cell",
+    'lstm_cell',
     lambda **kw: keras.layers.RNN(layers.BayesianLSTMCell(3, **kw)),
     _STEPS,
     (BATCH, 3),

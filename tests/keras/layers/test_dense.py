@@ -8,7 +8,7 @@ import tffpers.keras as bayes
 from tffpers.keras.backend import keras
 from tffpers.keras.layers import BayesianDense
 
-ESTIMATORS = ("local_reparameterization", "reparameterization", "flipout")
+ESTIMATORS = ('local_reparameterization', 'reparameterization', 'flipout')
 DRAWS = 20_000
 
 
@@ -45,8 +45,8 @@ def check_moments(layer, drawn, rows):
   np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=0.05)
 
 
-@pytest.mark.parametrize("use_bias", [True, False])
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize('use_bias', [True, False])
+@pytest.mark.parametrize('estimator', ESTIMATORS)
 def test_estimators_have_the_exact_mean_and_variance(estimator, use_bias):
   layer = wide_layer(estimator, use_bias)
   rows = np.array([[1.0, -2.0, 0.5], [0.1, 0.0, 3.0]], np.float32)
@@ -54,7 +54,7 @@ def test_estimators_have_the_exact_mean_and_variance(estimator, use_bias):
 
 
 def test_v18_local_reparameterization_moments_match_monte_carlo():
-  layer = wide_layer("local_reparameterization")
+  layer = wide_layer('local_reparameterization')
   row = np.array([[1.0, -2.0, 0.5]], np.float32)
   with bayes.noise.scope(tf.constant([3, 4])):
     local = layer(tf.tile(tf.constant(row), [DRAWS, 1]), training=True).numpy()
@@ -64,16 +64,16 @@ def test_v18_local_reparameterization_moments_match_monte_carlo():
     noise = random.normal(size=(DRAWS, *weight.shape))
     return tf.convert_to_tensor(weight.loc).numpy() + weight.scale.numpy() * noise
 
-  monte_carlo = np.einsum("i,nio->no", row[0], draw(layer.kernel)) + draw(layer.bias)
+  monte_carlo = np.einsum('i,nio->no', row[0], draw(layer.kernel)) + draw(layer.bias)
   deviation = monte_carlo.std(axis=0)
   error = np.sqrt(2 / DRAWS) * deviation
   assert np.all(np.abs(local.mean(axis=0) - monte_carlo.mean(axis=0)) < 5 * error)
   np.testing.assert_allclose(local.std(axis=0), deviation, rtol=0.03)
 
 
-@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize('use_bias', [True, False])
 def test_v18_local_reparameterization_gradients_finite_on_zero_row(use_bias):
-  layer = wide_layer("local_reparameterization", use_bias)
+  layer = wide_layer('local_reparameterization', use_bias)
   rows = tf.constant([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]])
   with tf.GradientTape() as tape:
     tape.watch(rows)
@@ -82,9 +82,9 @@ def test_v18_local_reparameterization_gradients_finite_on_zero_row(use_bias):
     assert np.isfinite(tf.convert_to_tensor(gradient)).all()
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize('estimator', ESTIMATORS)
 def test_gradients_equal_finite_differences_at_fixed_noise(estimator):
-  keras.mixed_precision.set_global_policy("float64")
+  keras.mixed_precision.set_global_policy('float64')
   try:
     layer = BayesianDense(2, estimator=estimator, initial_scale=0.3)
     rows = tf.constant(np.random.default_rng(2).normal(size=(4, 3)))
@@ -106,7 +106,7 @@ def test_gradients_equal_finite_differences_at_fixed_noise(estimator):
       down = loss(start[0] - step[0], start[1] - step[1])[0]
       np.testing.assert_allclose(gradients[which][1, 1], (up - down) / 2e-6, rtol=1e-6)
   finally:
-    keras.mixed_precision.set_global_policy("float32")
+    keras.mixed_precision.set_global_policy('float32')
 
 
 def test_linear_regression_recovers_the_exact_posterior():
@@ -146,7 +146,7 @@ def test_reported_loss_is_mean_nll_plus_weighted_divergence():
   model = keras.Sequential(
     [
       keras.Input((3,)),
-      BayesianDense(4, "relu", initial_scale=1e-8, kl_weight=0.01),
+      BayesianDense(4, 'relu', initial_scale=1e-8, kl_weight=0.01),
       BayesianDense(2, initial_scale=1e-8, kl_weight=0.01),
     ]
   )
@@ -157,12 +157,12 @@ def test_reported_loss_is_mean_nll_plus_weighted_divergence():
   model.compile(keras.optimizers.SGD(0.0), loss)
   expected = float(loss(y, model(x))) + 0.01 * float(bayes.kl_divergence(model))
   for batch_size in (1, 5, 12):  # Whatever the batch, the divergence keeps its share.
-    history = model.fit(x, y, batch_size=batch_size, verbose=0).history["loss"]
+    history = model.fit(x, y, batch_size=batch_size, verbose=0).history['loss']
     np.testing.assert_allclose(history, [expected], rtol=1e-5)
 
 
 def test_b2_loss_reaches_tffs_keras_wrapper():
-  tff = pytest.importorskip("tensorflow_federated")
+  tff = pytest.importorskip('tensorflow_federated')
   loss = keras.losses.MeanSquaredError()
   models = []
 
@@ -185,7 +185,7 @@ def test_b2_loss_reaches_tffs_keras_wrapper():
 
 
 def test_unknown_estimator_and_bad_units_are_refused():
-  with pytest.raises(ValueError, match="estimator"):
-    BayesianDense(2, estimator="exact")
-  with pytest.raises(ValueError, match="units"):
+  with pytest.raises(ValueError, match='estimator'):
+    BayesianDense(2, estimator='exact')
+  with pytest.raises(ValueError, match='units'):
     BayesianDense(0)

@@ -14,12 +14,12 @@ def test_an_id_that_occurs_twice_has_one_sampled_vector():
   np.testing.assert_array_equal(outputs[0, 1], outputs[1, 0])
 
 
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize('training', [False, True])
 def test_d9_ids_outside_the_table_raise_on_a_cpu(training):
   layer = BayesianEmbedding(5, 4)
   assert np.isfinite(layer(tf.constant([0, 4]), training=training)).all()
   for index in (5, -1):
-    with tf.device("CPU"), pytest.raises(tf.errors.InvalidArgumentError):
+    with tf.device('CPU'), pytest.raises(tf.errors.InvalidArgumentError):
       layer(tf.constant([index]), training=training)
 
 
@@ -36,7 +36,7 @@ def test_mask_zero_masks_id_zero_and_reaches_the_next_layer():
   mask = BayesianEmbedding(5, 4, mask_zero=True).compute_mask(ids)
   np.testing.assert_array_equal(mask, [[True, False, True]])
   assert BayesianEmbedding(5, 4).compute_mask(ids) is None
-  inputs = keras.Input((4,), dtype="int32")
+  inputs = keras.Input((4,), dtype='int32')
   embedded = BayesianEmbedding(5, 4, mask_zero=True)(inputs)
   model = keras.Model(inputs, keras.layers.LSTM(2)(embedded))
   np.testing.assert_allclose(
@@ -45,7 +45,7 @@ def test_mask_zero_masks_id_zero_and_reaches_the_next_layer():
 
 
 def test_ids_beyond_half_precision_keep_their_value():
-  layer = BayesianEmbedding(3000, 2, dtype="mixed_float16")
+  layer = BayesianEmbedding(3000, 2, dtype='mixed_float16')
   outputs = layer(tf.constant([2049]))
   expected = tf.cast(tf.convert_to_tensor(layer.embeddings.loc)[2049], tf.float16)
   np.testing.assert_array_equal(outputs[0], expected)

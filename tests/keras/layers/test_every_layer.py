@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 TARGETS = np.linspace(-1.0, 1.0, BATCH, dtype=np.float32)[:, np.newaxis]
 SEED = tf.constant([5, 6])
 
-every_layer = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+every_layer = pytest.mark.parametrize('case', CASES, ids=lambda case: case.name)
 
 
 def bayesian_layers(model):
@@ -30,10 +30,10 @@ def bayesian_layers(model):
 
 
 def fit(model, inputs, epochs=2, jit_compile=False, batch_size=BATCH):
-  model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
+  model.compile(keras.optimizers.SGD(0.1), 'mse', jit_compile=jit_compile)
   return model.fit(
     inputs, TARGETS[: len(inputs)], batch_size, epochs, verbose=0, shuffle=False
-  ).history["loss"]
+  ).history['loss']
 
 
 @every_layer
@@ -49,11 +49,11 @@ def test_is_a_layer_of_the_users_keras_and_has_the_stated_shape(case):
 @every_layer
 def test_config_is_plain_json_and_round_trips(case):
   arguments = {
-    "prior": 0.5,
-    "initial_scale": 0.1,
-    "kl_weight": 0.25,
-    "seed": 3,
-    "sample_at_inference": True,
+    'prior': 0.5,
+    'initial_scale': 0.1,
+    'kl_weight': 0.25,
+    'seed': 3,
+    'sample_at_inference': True,
   }
   (layer,) = bayesian_layers(case.make(**arguments))
   config = layer.get_config()
@@ -63,7 +63,7 @@ def test_config_is_plain_json_and_round_trips(case):
 
 
 @every_layer
-@pytest.mark.parametrize("name", ["float32", "mixed_bfloat16", "mixed_float16", "float64"])
+@pytest.mark.parametrize('name', ['float32', 'mixed_bfloat16', 'mixed_float16', 'float64'])
 def test_dtypes_follow_the_policy_and_gradients_are_finite(case, name):
   with policy(name):
     layer = case.make(kl_weight=0.1)
@@ -73,7 +73,7 @@ def test_dtypes_follow_the_policy_and_gradients_are_finite(case, name):
     gradients = tape.gradient(loss, layer.trainable_variables)
     assert outputs.dtype == compute_dtype()
     divergence = bayes.kl_divergence(layer)
-  wanted = tf.float64 if name == "float64" else tf.float32
+  wanted = tf.float64 if name == 'float64' else tf.float32
   assert divergence.dtype == wanted
   assert all(tf.as_dtype(variable.dtype) == wanted for variable in layer.trainable_variables)
   assert all(np.isfinite(tf.convert_to_tensor(gradient)).all() for gradient in gradients)
@@ -187,7 +187,7 @@ def test_divergence_is_equal_in_eager_function_and_dataset_reduce(case):
 
 
 @every_layer
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize('jit_compile', [False, True])
 def test_fits_with_and_without_xla(case, jit_compile):
   model = case.model(kl_weight=0.01)
   losses = fit(model, case.inputs, epochs=4, jit_compile=jit_compile)
@@ -209,7 +209,7 @@ def test_trains_with_batches_of_4_3_and_0_rows(case):
 @every_layer
 def test_padding_on_either_side_changes_nothing(case):
   if not case.recurrent:
-    pytest.skip("takes no mask")
+    pytest.skip('takes no mask')
   layer = case.built()
   plain = layer(case.tensor()).numpy()
   for left, right in ((0, 3), (10, 0), (2, 1)):
@@ -225,7 +225,7 @@ def test_padding_on_either_side_changes_nothing(case):
 @every_layer
 def test_a_fully_padded_row_gives_zeros_and_leaves_others_alone(case):
   if not case.recurrent:
-    pytest.skip("takes no mask")
+    pytest.skip('takes no mask')
   layer = case.built()
   mask = np.ones(case.inputs.shape[:2], bool)
   mask[1] = False
@@ -236,18 +236,18 @@ def test_a_fully_padded_row_gives_zeros_and_leaves_others_alone(case):
 
 @every_layer
 @pytest.mark.parametrize(
-  ("argument", "values"),
+  ('argument', 'values'),
   [
-    ("kl_weight", (0.0, 1.0)),
-    ("initial_scale", (1e-6, 0.5)),
-    ("prior", (0.1, 10.0)),
-    ("seed", (1, 2)),
+    ('kl_weight', (0.0, 1.0)),
+    ('initial_scale', (1e-6, 0.5)),
+    ('prior', (0.1, 10.0)),
+    ('seed', (1, 2)),
   ],
 )
 def test_every_argument_acts_on_training(case, argument, values):
   def trained(value):
     keras.utils.set_random_seed(1)
-    model = case.model(**({"kl_weight": 0.1, "seed": 3} | {argument: value}))
+    model = case.model(**({'kl_weight': 0.1, 'seed': 3} | {argument: value}))
     with tf.GradientTape() as tape:
       loss = tf.reduce_mean(tf.square(model(case.tensor(), training=True))) + sum(model.losses)
     weight = bayes.gaussian_weights(model)[0]
@@ -259,19 +259,19 @@ def test_every_argument_acts_on_training(case, argument, values):
 
 @every_layer
 @pytest.mark.parametrize(
-  ("arguments", "error"),
+  ('arguments', 'error'),
   [
-    ({"kl_weight": -1.0}, ValueError),
-    ({"kl_weight": float("nan")}, ValueError),
-    ({"initial_scale": 0.0}, ValueError),
-    ({"prior": -1.0}, ValueError),
-    ({"prior": "no such prior"}, ValueError),
-    ({"prior": tfp.distributions.Normal(0.0, 1.0)}, TypeError),
-    ({"no_such_argument": 1}, (TypeError, ValueError)),
+    ({'kl_weight': -1.0}, ValueError),
+    ({'kl_weight': float('nan')}, ValueError),
+    ({'initial_scale': 0.0}, ValueError),
+    ({'prior': -1.0}, ValueError),
+    ({'prior': 'no such prior'}, ValueError),
+    ({'prior': tfp.distributions.Normal(0.0, 1.0)}, TypeError),
+    ({'no_such_argument': 1}, (TypeError, ValueError)),
   ],
 )
 def test_wrong_arguments_are_refused(case, arguments, error):
-  with pytest.raises(error, match="Received|no_such_argument"):
+  with pytest.raises(error, match='Received|no_such_argument'):
     case.make(**arguments)
 
 
@@ -302,30 +302,30 @@ print("loaded")
 
 def test_every_layer_loads_in_a_new_process_without_custom_objects(tmp_path):
   names = [case.name for case in CASES]
-  (tmp_path / "names.json").write_text(json.dumps(names))
+  (tmp_path / 'names.json').write_text(json.dumps(names))
   for case in CASES:
     model = case.model(prior=0.5, kl_weight=0.1, initial_scale=0.1)
-    model.compile("sgd", "mean_squared_error")
+    model.compile('sgd', 'mean_squared_error')
     model.fit(case.inputs, TARGETS, verbose=0)
     with warnings.catch_warnings():
-      warnings.simplefilter("ignore", UserWarning)  # Keras calls .h5 a legacy format.
-      for extension in ("keras", "h5"):
-        model.save(tmp_path / f"{case.name}.{extension}")
-    model.save_weights(tmp_path / f"{case.name}.weights.h5")
-    (tmp_path / f"{case.name}.json").write_text(model.to_json())
+      warnings.simplefilter('ignore', UserWarning)  # Keras calls .h5 a legacy format.
+      for extension in ('keras', 'h5'):
+        model.save(tmp_path / f'{case.name}.{extension}')
+    model.save_weights(tmp_path / f'{case.name}.weights.h5')
+    (tmp_path / f'{case.name}.json').write_text(model.to_json())
     np.savez(
-      tmp_path / f"{case.name}.npz",
+      tmp_path / f'{case.name}.npz',
       inputs=case.inputs,
       outputs=model(case.tensor()),
       divergence=bayes.kl_divergence(model),
     )
-  environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1"}
+  environment = os.environ | {'PYTHONPATH': str(ROOT), 'CUDA_VISIBLE_DEVICES': '-1'}
   done = subprocess.run(
-    [sys.executable, "-c", _LOAD, str(tmp_path)],
+    [sys.executable, '-c', _LOAD, str(tmp_path)],
     env=environment,
     capture_output=True,
     text=True,
     timeout=300,
     check=False,
   )
-  assert done.stdout.strip().endswith("loaded"), done.stderr[-3000:]
+  assert done.stdout.strip().endswith('loaded'), done.stderr[-3000:]

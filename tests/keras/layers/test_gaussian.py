@@ -12,7 +12,7 @@ from tffpers.keras.layers import BayesianDense
 tfd = tfp.distributions
 
 
-@keras.utils.register_keras_serializable(package="tests")
+@keras.utils.register_keras_serializable(package='tests')
 def wide_prior(shape, dtype):
   return tfd.Normal(tf.fill(shape, tf.constant(0.3, dtype)), tf.constant(2.0, dtype))
 
@@ -29,7 +29,7 @@ def randomise(weight, seed=0):
   weight.log_scale.assign(random.uniform(-4.0, 1.0, size=weight.shape).astype(np.float32))
 
 
-@pytest.mark.parametrize("prior", [0.7, wide_prior])
+@pytest.mark.parametrize('prior', [0.7, wide_prior])
 def test_v7_divergence_equals_tfps_for_random_means_and_scales(prior):
   weight = dense(prior=prior).kernel
   for seed in range(5):
@@ -39,12 +39,12 @@ def test_v7_divergence_equals_tfps_for_random_means_and_scales(prior):
 
 
 def test_divergence_of_the_prior_from_itself_is_zero():
-  layer = dense(initial_scale=0.5, prior=0.5, kernel_initializer="zeros")
+  layer = dense(initial_scale=0.5, prior=0.5, kernel_initializer='zeros')
   np.testing.assert_allclose(layer.kl_divergence(), 0.0, atol=1e-6)
 
 
-@pytest.mark.parametrize("log_scale", [-200.0, -40.0, 0.0, 40.0, 200.0])
-@pytest.mark.parametrize("estimator", ["local_reparameterization", "reparameterization"])
+@pytest.mark.parametrize('log_scale', [-200.0, -40.0, 0.0, 40.0, 200.0])
+@pytest.mark.parametrize('estimator', ['local_reparameterization', 'reparameterization'])
 def test_b4_extreme_scales_keep_divergence_and_gradients_finite(log_scale, estimator):
   layer = dense(estimator=estimator)
   for weight in layer.gaussian_weights:
@@ -85,7 +85,7 @@ def test_set_natural_of_natural_changes_no_bit():
 def test_v11_a_negative_precision_is_refused():
   weight = dense().kernel
   natural = weight.natural()
-  with pytest.raises(tf.errors.InvalidArgumentError, match="kernel"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match='kernel'):
     weight.set_natural(natural._replace(lam=-natural.lam))
 
 
@@ -101,16 +101,16 @@ def test_b12_sampled_weights_have_the_stated_mean_and_standard_deviation():
 
 def test_a_registered_prior_is_saved_by_name_and_others_are_refused():
   config = dense(prior=wide_prior).get_config()
-  assert config["prior"] == "tests>wide_prior"
+  assert config['prior'] == 'tests>wide_prior'
   copy = BayesianDense.from_config(config)
   copy.build((None, 3))
   np.testing.assert_allclose(copy.kernel.prior.mean(), np.full((3, 4), 0.3), rtol=1e-6)
-  with pytest.raises(ValueError, match="register"):
+  with pytest.raises(ValueError, match='register'):
     dense(prior=lambda shape, dtype: wide_prior(shape, dtype)).get_config()
 
 
 @pytest.mark.parametrize(
-  ("prior", "error"),
+  ('prior', 'error'),
   [
     (lambda shape, dtype: tfd.Laplace(tf.zeros(shape), 1.0), TypeError),
     (lambda shape, dtype: 1.0, TypeError),
@@ -118,5 +118,5 @@ def test_a_registered_prior_is_saved_by_name_and_others_are_refused():
   ],
 )
 def test_a_prior_must_return_a_normal_of_the_weights_shape(prior, error):
-  with pytest.raises(error, match=r"kernel|[Ii]ncompatible"):
+  with pytest.raises(error, match=r'kernel|[Ii]ncompatible'):
     dense(prior=prior)

@@ -14,24 +14,22 @@ MASK = np.array([[1] * 7, [0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0], [0] * 7]
 
 def twins(**kwargs):
   """A Bayesian LSTM and Keras' LSTM with its mean weights."""
-  unroll = kwargs.pop("unroll", None)
+  unroll = kwargs.pop('unroll', None)
   layer, plain = BayesianLSTM(5, unroll=unroll, **kwargs), keras.layers.LSTM(5, **kwargs)
   layer(STEPS), plain(STEPS)
-  plain.set_weights(
-    [tf.convert_to_tensor(weight.loc).numpy() for weight in layer.gaussian_weights]
-  )
+  plain.set_weights([tf.convert_to_tensor(weight.loc).numpy() for weight in layer.gaussian_weights])
   return layer, plain
 
 
-@pytest.mark.parametrize("unroll", [None, True, False])
-@pytest.mark.parametrize("mask", [None, MASK])
+@pytest.mark.parametrize('unroll', [None, True, False])
+@pytest.mark.parametrize('mask', [None, MASK])
 @pytest.mark.parametrize(
-  "arguments",
+  'arguments',
   [
     {},
-    {"return_sequences": True},
-    {"return_state": True, "go_backwards": True},
-    {"use_bias": False, "recurrent_activation": "hard_sigmoid", "activation": "relu"},
+    {'return_sequences': True},
+    {'return_state': True, 'go_backwards': True},
+    {'use_bias': False, 'recurrent_activation': 'hard_sigmoid', 'activation': 'relu'},
   ],
 )
 def test_equals_keras_lstm_at_the_mean(unroll, mask, arguments):
@@ -53,7 +51,7 @@ def test_initial_state_and_forget_bias_are_as_in_keras():
   )
 
 
-@pytest.mark.parametrize("unroll", [True, False])
+@pytest.mark.parametrize('unroll', [True, False])
 def test_gradients_equal_keras_lstms(unroll):
   layer, plain = twins(unroll=unroll, return_sequences=True)
   with tf.GradientTape(persistent=True) as tape:
@@ -73,7 +71,7 @@ def test_v17_lstm_kl_once_per_step_whatever_the_length():
     layer(tf.ones([2, length, 3]), training=True)
     np.testing.assert_allclose(sum(layer.losses), 0.5 * layer.kl_divergence(), rtol=1e-6)
   shared = keras.Sequential([keras.Input((None, 3)), layer, BayesianDense(1)])
-  shared.compile(keras.optimizers.SGD(0.0), "mse")
+  shared.compile(keras.optimizers.SGD(0.0), 'mse')
   reported = []
   for length in (1, 20):
     x = np.zeros((2, length, 3), np.float32)
@@ -82,7 +80,7 @@ def test_v17_lstm_kl_once_per_step_whatever_the_length():
   np.testing.assert_allclose(reported, [0.5 * float(layer.kl_divergence())] * 2, rtol=1e-5)
 
 
-@pytest.mark.parametrize("unroll", [None, False])
+@pytest.mark.parametrize('unroll', [None, False])
 def test_one_weight_sample_serves_all_steps_and_the_next_call_has_another(unroll):
   """With an identity-like cell the first two steps see equal inputs and equal weights."""
   layer = BayesianLSTM(2, return_sequences=True, unroll=unroll, initial_scale=0.5)
@@ -113,10 +111,10 @@ def test_unknown_lengths_loop_and_unroll_true_refuses_them():
   def unrolled(steps):
     return BayesianLSTM(2, unroll=True)(steps)
 
-  with pytest.raises(ValueError, match="unroll=True"):
+  with pytest.raises(ValueError, match='unroll=True'):
     unrolled.get_concrete_function()
 
 
 def test_b11_stateful_is_refused():
-  with pytest.raises(ValueError, match="stateful"):
+  with pytest.raises(ValueError, match='stateful'):
     BayesianLSTM(2, stateful=True)

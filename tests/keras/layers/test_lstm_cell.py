@@ -20,8 +20,8 @@ def test_equals_keras_lstm_at_the_mean():
   np.testing.assert_allclose(layer(STEPS), plain(STEPS), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["float32", "mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("unroll", [False, True])
+@pytest.mark.parametrize('name', ['float32', 'mixed_bfloat16', 'mixed_float16'])
+@pytest.mark.parametrize('unroll', [False, True])
 def test_one_weight_sample_per_sequence(name, unroll):
   """With no recurrence and no memory, equal inputs give equal outputs at every step."""
   with policy(name):

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 import tffpers.keras as bayes
 
-SMALL = {"vocabulary_size": 9, "embedding_size": 3, "lstm_units": 4, "sequence_length": 6}
+SMALL = {'vocabulary_size': 9, 'embedding_size': 3, 'lstm_units': 4, 'sequence_length': 6}
 
 
 def test_default_network_is_the_papers():

@@ -9,11 +9,9 @@ import tffpers.keras as bayes
 
 
 def test_bayesian_model_at_the_mean_equals_the_plain_one():
-  sizes = {"input_shape": (4, 3), "hidden": (6, 5), "num_classes": 2}
+  sizes = {'input_shape': (4, 3), 'hidden': (6, 5), 'num_classes': 2}
   model, plain = bayes.models.mlp(**sizes, bayesian=True), bayes.models.mlp(**sizes)
-  plain.set_weights(
-    [tf.convert_to_tensor(w.loc).numpy() for w in bayes.gaussian_weights(model)]
-  )
+  plain.set_weights([tf.convert_to_tensor(w.loc).numpy() for w in bayes.gaussian_weights(model)])
   inputs = tf.constant(np.random.default_rng(0).normal(size=(7, 4, 3)), tf.float32)
   np.testing.assert_allclose(model(inputs), plain(inputs), atol=1e-6)
   assert bayes.gaussian_weights(plain) == []

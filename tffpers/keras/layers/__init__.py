@@ -8,10 +8,10 @@ from tffpers.keras.layers.lstm import BayesianLSTM
 from tffpers.keras.layers.lstm_cell import BayesianLSTMCell
 
 __all__ = [
-  "BayesianDense",
-  "BayesianEmbedding",
-  "BayesianLSTM",
-  "BayesianLSTMCell",
-  "BayesianLayer",
-  "GaussianWeight",
+  'BayesianDense',
+  'BayesianEmbedding',
+  'BayesianLSTM',
+  'BayesianLSTMCell',
+  'BayesianLayer',
+  'GaussianWeight',
 ]

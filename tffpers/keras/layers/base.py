@@ -97,10 +97,10 @@ class BayesianLayer(keras.layers.Layer):
   def build(self, input_shape: Any) -> None:
     """Adds the counter of draws; subclasses add their weights first."""
     self._draws = self.add_weight(
-      name="draws",
+      name='draws',
       shape=(),
-      dtype="int64",
-      initializer="zeros",
+      dtype='int64',
+      initializer='zeros',
       trainable=False,
       **NO_AUTOCAST,
     )
@@ -118,7 +118,7 @@ class BayesianLayer(keras.layers.Layer):
     if tf.is_tensor(training):
       training = tf.get_static_value(training)
       if training is None:
-        raise TypeError(f"{self.name}: training must be a Python bool, not a symbolic tensor.")
+        raise TypeError(f'{self.name}: training must be a Python bool, not a symbolic tensor.')
     return bool(training) or self.sample_at_inference
 
   def draw_seeds(self, count: int) -> list[tf.Tensor]:
@@ -137,25 +137,25 @@ class BayesianLayer(keras.layers.Layer):
       ValueError: A prior callable that is not registered with Keras.
     """
     return super().get_config() | {
-      "prior": serialize_prior(self.prior),
-      "initial_scale": self.initial_scale,
-      "kl_weight": self.kl_weight,
-      "seed": self.seed,
-      "sample_at_inference": self.sample_at_inference,
+      'prior': serialize_prior(self.prior),
+      'initial_scale': self.initial_scale,
+      'kl_weight': self.kl_weight,
+      'seed': self.seed,
+      'sample_at_inference': self.sample_at_inference,
     }
 
 
 def validate_size(name: str, value: int) -> int:
   """`value` as a positive int, or ValueError."""
   if isinstance(value, bool) or int(value) != value or value < 1:
-    raise ValueError(f"{name} must be a positive integer. Received: {name}={value!r}")
+    raise ValueError(f'{name} must be a positive integer. Received: {name}={value!r}')
   return int(value)
 
 
 def _validate_initial_scale(value: float) -> float:
   if not MIN_SCALE <= value <= MAX_SCALE:
     raise ValueError(
-      f"initial_scale must lie in [{MIN_SCALE}, {MAX_SCALE}]. Received: initial_scale={value}"
+      f'initial_scale must lie in [{MIN_SCALE}, {MAX_SCALE}]. Received: initial_scale={value}'
     )
   return float(value)
 
@@ -164,5 +164,5 @@ def _validate_kl_weight(value: float | None) -> float | None:
   if value is None:
     return None
   if not (math.isfinite(value) and value >= 0):
-    raise ValueError(f"kl_weight must be finite and >= 0. Received: kl_weight={value}")
+    raise ValueError(f'kl_weight must be finite and >= 0. Received: kl_weight={value}')
   return float(value)

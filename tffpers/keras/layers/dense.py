@@ -8,7 +8,7 @@ from tffpers.keras import noise
 from tffpers.keras.backend import keras
 from tffpers.keras.layers.base import BayesianLayer, validate_size
 
-_ESTIMATORS = ("local_reparameterization", "reparameterization", "flipout")
+_ESTIMATORS = ('local_reparameterization', 'reparameterization', 'flipout')
 
 
 @tf.custom_gradient
@@ -28,7 +28,7 @@ def add_noise(mean: tf.Tensor, variance: tf.Tensor, noise_: tf.Tensor):
   return mean + tf.cast(scale, mean.dtype) * noise_, gradient
 
 
-@keras.utils.register_keras_serializable(package="tffpers")
+@keras.utils.register_keras_serializable(package='tffpers')
 class BayesianDense(BayesianLayer):
   """`activation(x · kernel + bias)` with Gaussian posteriors over kernel and bias.
 
@@ -61,15 +61,15 @@ class BayesianDense(BayesianLayer):
     units: int,
     activation: Any = None,
     use_bias: bool = True,
-    estimator: str = "local_reparameterization",
-    kernel_initializer: Any = "glorot_uniform",
-    bias_initializer: Any = "zeros",
+    estimator: str = 'local_reparameterization',
+    kernel_initializer: Any = 'glorot_uniform',
+    bias_initializer: Any = 'zeros',
     **kwargs,
   ):
     super().__init__(**kwargs)
-    self.units = validate_size("units", units)
+    self.units = validate_size('units', units)
     if estimator not in _ESTIMATORS:
-      raise ValueError(f"estimator must be one of {_ESTIMATORS}. Received: estimator={estimator!r}")
+      raise ValueError(f'estimator must be one of {_ESTIMATORS}. Received: estimator={estimator!r}')
     self.activation = keras.activations.get(activation)
     self.use_bias = bool(use_bias)
     self.estimator = estimator
@@ -79,12 +79,12 @@ class BayesianDense(BayesianLayer):
   def build(self, input_shape: Any) -> None:
     features = input_shape[-1]
     if features is None:
-      raise ValueError(f"{self.name}: the last dimension must be known. Received: {input_shape}")
+      raise ValueError(f'{self.name}: the last dimension must be known. Received: {input_shape}')
     shape = (features, self.units)
-    self.kernel = self.add_gaussian_weight("kernel", shape, self.kernel_initializer)
+    self.kernel = self.add_gaussian_weight('kernel', shape, self.kernel_initializer)
     self.bias = None
     if self.use_bias:
-      self.bias = self.add_gaussian_weight("bias", shape[1:], self.bias_initializer)
+      self.bias = self.add_gaussian_weight('bias', shape[1:], self.bias_initializer)
     super().build(input_shape)
 
   def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
@@ -99,7 +99,7 @@ class BayesianDense(BayesianLayer):
     if not self.is_sampling(training):
       bias = None if self.bias is None else self.bias.mean(rows.dtype)
       return _affine(rows, self.kernel.mean(rows.dtype), bias)
-    return getattr(self, f"_{self.estimator}")(rows)
+    return getattr(self, f'_{self.estimator}')(rows)
 
   def _local_reparameterization(self, rows: tf.Tensor) -> tf.Tensor:
     (seed,) = self.draw_seeds(1)
@@ -136,12 +136,12 @@ class BayesianDense(BayesianLayer):
 
   def get_config(self) -> dict[str, Any]:
     return super().get_config() | {
-      "units": self.units,
-      "activation": keras.activations.serialize(self.activation),
-      "use_bias": self.use_bias,
-      "estimator": self.estimator,
-      "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-      "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+      'units': self.units,
+      'activation': keras.activations.serialize(self.activation),
+      'use_bias': self.use_bias,
+      'estimator': self.estimator,
+      'kernel_initializer': keras.initializers.serialize(self.kernel_initializer),
+      'bias_initializer': keras.initializers.serialize(self.bias_initializer),
     }
 
 

@@ -8,7 +8,7 @@ from tffpers.keras.backend import keras, not_equal
 from tffpers.keras.layers.base import BayesianLayer, validate_size
 
 
-@keras.utils.register_keras_serializable(package="tffpers")
+@keras.utils.register_keras_serializable(package='tffpers')
 class BayesianEmbedding(BayesianLayer):
   """Rows of a table with Gaussian posteriors, looked up by integer id.
 
@@ -37,19 +37,19 @@ class BayesianEmbedding(BayesianLayer):
     input_dim: int,
     output_dim: int,
     mask_zero: bool = False,
-    embeddings_initializer: Any = "uniform",
+    embeddings_initializer: Any = 'uniform',
     **kwargs,
   ):
     # Ids must not pass through a half-precision compute dtype.
     super().__init__(autocast=False, **kwargs)
-    self.input_dim = validate_size("input_dim", input_dim)
-    self.output_dim = validate_size("output_dim", output_dim)
+    self.input_dim = validate_size('input_dim', input_dim)
+    self.output_dim = validate_size('output_dim', output_dim)
     self.mask_zero = bool(mask_zero)
     self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
   def build(self, input_shape: Any) -> None:
     shape = (self.input_dim, self.output_dim)
-    self.embeddings = self.add_gaussian_weight("embeddings", shape, self.embeddings_initializer)
+    self.embeddings = self.add_gaussian_weight('embeddings', shape, self.embeddings_initializer)
     super().build(input_shape)
 
   def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
@@ -67,8 +67,8 @@ class BayesianEmbedding(BayesianLayer):
 
   def get_config(self) -> dict[str, Any]:
     return super().get_config() | {
-      "input_dim": self.input_dim,
-      "output_dim": self.output_dim,
-      "mask_zero": self.mask_zero,
-      "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+      'input_dim': self.input_dim,
+      'output_dim': self.output_dim,
+      'mask_zero': self.mask_zero,
+      'embeddings_initializer': keras.initializers.serialize(self.embeddings_initializer),
     }

@@ -10,13 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_probability as tfp
+from tensorflow_probability import distributions as tfd
 
 from tffpers import gaussians
 from tffpers.keras import noise
 from tffpers.keras.backend import NO_AUTOCAST, keras
-
-tfd = tfp.distributions
 
 MIN_SCALE = 1e-8
 MAX_SCALE = 1e4
@@ -52,11 +50,11 @@ def validate_prior(prior: Prior) -> float | Callable[[tuple[int, ...], tf.DType]
     return prior
   if isinstance(prior, bool) or not isinstance(prior, numbers.Real):
     raise TypeError(
-      "prior must be the scale of a zero-mean Normal (a number) or a callable "
-      f"(shape, dtype) -> tfp.distributions.Normal. Received: prior={prior!r}"
+      'prior must be the scale of a zero-mean Normal (a number) or a callable '
+      f'(shape, dtype) -> tfp.distributions.Normal. Received: prior={prior!r}'
     )
   if not (math.isfinite(prior) and prior > 0):
-    raise ValueError(f"The scale of a prior must be positive and finite. Received: prior={prior}")
+    raise ValueError(f'The scale of a prior must be positive and finite. Received: prior={prior}')
   return float(prior)
 
 
@@ -71,8 +69,8 @@ def serialize_prior(prior: float | Callable[..., tfd.Normal]) -> float | str:
   name = keras.utils.get_registered_name(prior)
   if not isinstance(name, str) or keras.utils.get_registered_object(name) is not prior:
     raise ValueError(
-      "A prior callable can only be saved if it is registered: decorate it with "
-      f"keras.utils.register_keras_serializable(package=...). Received: prior={prior!r}"
+      'A prior callable can only be saved if it is registered: decorate it with '
+      f'keras.utils.register_keras_serializable(package=...). Received: prior={prior!r}'
     )
   return name
 
@@ -105,19 +103,19 @@ class GaussianWeight:
   ):
     """Adds the two variables to `layer`; see `BayesianLayer` for the arguments."""
     self.name = name
-    self.path = f"{layer.name}/{name}"
+    self.path = f'{layer.name}/{name}'
     self.shape = tuple(int(size) for size in shape)
-    self._dtype = tf.float64 if layer.variable_dtype == "float64" else tf.float32
+    self._dtype = tf.float64 if layer.variable_dtype == 'float64' else tf.float32
     self._prior = prior
     _check_prior(self.prior, self.path, self.shape, self._dtype)
-    self.loc = self._add(layer, "loc", initializer, kl_weight, _kl_of_loc)
+    self.loc = self._add(layer, 'loc', initializer, kl_weight, _kl_of_loc)
     start = keras.initializers.Constant(math.log(initial_scale))
-    self.log_scale = self._add(layer, "log_scale", start, kl_weight, _kl_of_log_scale)
+    self.log_scale = self._add(layer, 'log_scale', start, kl_weight, _kl_of_log_scale)
 
   def _add(self, layer, suffix, initializer, kl_weight, divergence) -> tf.Variable:
     regularizer = None if kl_weight is None else _KL(self, divergence, kl_weight)
     return layer.add_weight(
-      name=f"{self.name}_{suffix}",
+      name=f'{self.name}_{suffix}',
       shape=self.shape,
       dtype=self._dtype.name,
       initializer=initializer,
@@ -177,7 +175,7 @@ class GaussianWeight:
       tf.errors.InvalidArgumentError: A precision that is not positive.
     """
     tf.debugging.assert_positive(
-      natural.lam, f"{self.path}: a posterior needs positive precisions λ."
+      natural.lam, f'{self.path}: a posterior needs positive precisions λ.'
     )
     self.loc.assign(tf.cast(natural.gamma / natural.lam, self._dtype))
     self.log_scale.assign(tf.cast(-0.5 * tf.math.log(natural.lam), self._dtype))
@@ -223,8 +221,8 @@ def _registered_prior(name: str) -> Callable[..., tfd.Normal]:
   found = keras.utils.get_registered_object(name)
   if found is None:
     raise ValueError(
-      "Unknown prior: expected the name of a callable registered with Keras before the "
-      f"model is loaded. Received: prior={name!r}"
+      'Unknown prior: expected the name of a callable registered with Keras before the '
+      f'model is loaded. Received: prior={name!r}'
     )
   return found
 
@@ -232,12 +230,12 @@ def _registered_prior(name: str) -> Callable[..., tfd.Normal]:
 def _check_prior(prior: Any, path: str, shape: tuple[int, ...], dtype: tf.DType) -> None:
   if not isinstance(prior, tfd.Normal):
     raise TypeError(
-      f"{path}: a prior callable must return a tfp.distributions.Normal. "
-      f"Received: {type(prior).__name__}"
+      f'{path}: a prior callable must return a tfp.distributions.Normal. '
+      f'Received: {type(prior).__name__}'
     )
   if prior.dtype != dtype:
-    raise TypeError(f"{path}: the prior must have dtype {dtype.name}. Received: {prior.dtype.name}")
+    raise TypeError(f'{path}: the prior must have dtype {dtype.name}. Received: {prior.dtype.name}')
   if tf.broadcast_static_shape(prior.batch_shape, tf.TensorShape(shape)) != shape:
     raise ValueError(
-      f"{path}: the prior must broadcast to {shape}. Received: shape={prior.batch_shape}"
+      f'{path}: the prior must broadcast to {shape}. Received: shape={prior.batch_shape}'
     )

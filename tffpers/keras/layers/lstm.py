@@ -9,7 +9,7 @@ from tffpers.keras.backend import keras
 from tffpers.keras.layers.lstm_cell import BayesianLSTMWeights, lstm_step
 
 
-@keras.utils.register_keras_serializable(package="tffpers")
+@keras.utils.register_keras_serializable(package='tffpers')
 class BayesianLSTM(BayesianLSTMWeights):
   """LSTM whose sampling call draws its weights once and uses them at every step.
 
@@ -55,7 +55,7 @@ class BayesianLSTM(BayesianLSTMWeights):
     if stateful:
       raise ValueError(
         "BayesianLSTM keeps no state between batches, as it would carry one client's state to "
-        "the next: pass initial_state to call instead. Received: stateful=True"
+        'the next: pass initial_state to call instead. Received: stateful=True'
       )
     self.return_sequences = bool(return_sequences)
     self.return_state = bool(return_state)
@@ -76,9 +76,7 @@ class BayesianLSTM(BayesianLSTMWeights):
     if bias is not None:
       projected = tf.nn.bias_add(projected, bias)
     shape = tf.concat([tf.shape(steps)[:2], [4 * self.units]], axis=0)
-    projected = tf.ensure_shape(
-      tf.reshape(projected, shape), (*steps.shape[:2], 4 * self.units)
-    )
+    projected = tf.ensure_shape(tf.reshape(projected, shape), (*steps.shape[:2], 4 * self.units))
     state = self._initial_state(inputs, initial_state)
     mask = None if mask is None else self._time_major(tf.cast(mask, tf.bool)[..., tf.newaxis])
     outputs, h, c = self._run(projected, state, mask, recurrent_kernel)
@@ -108,7 +106,7 @@ class BayesianLSTM(BayesianLSTMWeights):
 
     length = projected.shape[0]
     if self.unroll and length is None:
-      raise ValueError(f"{self.name}: unroll=True needs a known length. Received: length=None")
+      raise ValueError(f'{self.name}: unroll=True needs a known length. Received: length=None')
     if length is None or self.unroll is False:
       return _looped(step, projected, mask, *state)
     return _unrolled(step, projected, mask, *state)
@@ -125,10 +123,10 @@ class BayesianLSTM(BayesianLSTMWeights):
 
   def get_config(self) -> dict[str, Any]:
     return super().get_config() | {
-      "return_sequences": self.return_sequences,
-      "return_state": self.return_state,
-      "go_backwards": self.go_backwards,
-      "unroll": self.unroll,
+      'return_sequences': self.return_sequences,
+      'return_state': self.return_state,
+      'go_backwards': self.go_backwards,
+      'unroll': self.unroll,
     }
 
 

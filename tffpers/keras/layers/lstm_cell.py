@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tffpers.keras.backend import keras
 from tffpers.keras.layers.base import BayesianLayer, validate_size
+from tffpers.keras.layers.gaussian import GaussianWeight
 
 # A seed travels through the state as its 8 bytes, because Keras 3 casts states to the
 # compute dtype and every float type holds 0..255 exactly.
@@ -36,17 +37,17 @@ class BayesianLSTMWeights(BayesianLayer):
   def __init__(
     self,
     units: int,
-    activation: Any = "tanh",
-    recurrent_activation: Any = "sigmoid",
+    activation: Any = 'tanh',
+    recurrent_activation: Any = 'sigmoid',
     use_bias: bool = True,
-    kernel_initializer: Any = "glorot_uniform",
-    recurrent_initializer: Any = "orthogonal",
-    bias_initializer: Any = "zeros",
+    kernel_initializer: Any = 'glorot_uniform',
+    recurrent_initializer: Any = 'orthogonal',
+    bias_initializer: Any = 'zeros',
     unit_forget_bias: bool = True,
     **kwargs,
   ):
     super().__init__(**kwargs)
-    self.units = validate_size("units", units)
+    self.units = validate_size('units', units)
     self.activation = keras.activations.get(activation)
     self.recurrent_activation = keras.activations.get(recurrent_activation)
     self.use_bias = bool(use_bias)
@@ -58,15 +59,15 @@ class BayesianLSTMWeights(BayesianLayer):
   def build(self, input_shape: Any) -> None:
     features = input_shape[-1]
     if features is None:
-      raise ValueError(f"{self.name}: the last dimension must be known. Received: {input_shape}")
+      raise ValueError(f'{self.name}: the last dimension must be known. Received: {input_shape}')
     width = 4 * self.units
-    self.kernel = self.add_gaussian_weight("kernel", (features, width), self.kernel_initializer)
+    self.kernel = self.add_gaussian_weight('kernel', (features, width), self.kernel_initializer)
     self.recurrent_kernel = self.add_gaussian_weight(
-      "recurrent_kernel", (self.units, width), self.recurrent_initializer
+      'recurrent_kernel', (self.units, width), self.recurrent_initializer
     )
     self.bias = None
     if self.use_bias:
-      self.bias = self.add_gaussian_weight("bias", (width,), self._initial_bias)
+      self.bias = self.add_gaussian_weight('bias', (width,), self._initial_bias)
     super().build(input_shape)
 
   def _initial_bias(self, shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
@@ -85,30 +86,29 @@ class BayesianLSTMWeights(BayesianLayer):
     Args:
       seeds: Three seeds [2] to sample with; None gives the posterior means.
     """
-    weights = (self.kernel, self.recurrent_kernel, self.bias)
     dtype = tf.as_dtype(self.compute_dtype)
-    if seeds is None:
-      return tuple(None if weight is None else weight.mean(dtype) for weight in weights)
-    return tuple(
-      None if weight is None else weight.sample(seed, dtype)
-      for weight, seed in zip(weights, seeds, strict=True)
-    )
+
+    def draw(weight: GaussianWeight, number: int) -> tf.Tensor:
+      return weight.mean(dtype) if seeds is None else weight.sample(seeds[number], dtype)
+
+    bias = None if self.bias is None else draw(self.bias, 2)
+    return draw(self.kernel, 0), draw(self.recurrent_kernel, 1), bias
 
   def get_config(self) -> dict[str, Any]:
     serialize = keras.initializers.serialize
     return super().get_config() | {
-      "units": self.units,
-      "activation": keras.activations.serialize(self.activation),
-      "recurrent_activation": keras.activations.serialize(self.recurrent_activation),
-      "use_bias": self.use_bias,
-      "kernel_initializer": serialize(self.kernel_initializer),
-      "recurrent_initializer": serialize(self.recurrent_initializer),
-      "bias_initializer": serialize(self.bias_initializer),
-      "unit_forget_bias": self.unit_forget_bias,
+      'units': self.units,
+      'activation': keras.activations.serialize(self.activation),
+      'recurrent_activation': keras.activations.serialize(self.recurrent_activation),
+      'use_bias': self.use_bias,
+      'kernel_initializer': serialize(self.kernel_initializer),
+      'recurrent_initializer': serialize(self.recurrent_initializer),
+      'bias_initializer': serialize(self.bias_initializer),
+      'unit_forget_bias': self.unit_forget_bias,
     }
 
 
-@keras.utils.register_keras_serializable(package="tffpers")
+@keras.utils.register_keras_serializable(package='tffpers')
 class BayesianLSTMCell(BayesianLSTMWeights):
   """LSTM cell for `keras.layers.RNN` that uses one weight sample per sequence batch.
 
@@ -153,14 +153,12 @@ class BayesianLSTMCell(BayesianLSTMWeights):
     projected = tf.matmul(inputs, kernel)
     if bias is not None:
       projected = tf.nn.bias_add(projected, bias)
-    h, c = lstm_step(
-      projected, h, c, recurrent_kernel, self.activation, self.recurrent_activation
-    )
+    h, c = lstm_step(projected, h, c, recurrent_kernel, self.activation, self.recurrent_activation)
     return h, [h, c, coded]
 
 
 # Keras 2 looks a cell up by its bare name when it loads an RNN from .h5.
-keras.utils.get_custom_objects()["BayesianLSTMCell"] = BayesianLSTMCell
+keras.utils.get_custom_objects()['BayesianLSTMCell'] = BayesianLSTMCell
 
 
 def lstm_step(
@@ -183,4 +181,4 @@ def _sequence_seeds(coded: tf.Tensor) -> list[tf.Tensor]:
   # A maximum rather than row 0: it exists for a batch of no rows, too.
   row = tf.cast(tf.reduce_max(coded, axis=0), tf.uint8)
   seed = tf.bitcast(tf.reshape(row, [2, _SEED_BYTES // 2]), tf.int32)
-  return [tf.random.fold_in(seed, number, alg="philox") for number in range(3)]
+  return [tf.random.fold_in(seed, number, alg='philox') for number in range(3)]

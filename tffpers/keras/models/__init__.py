@@ -3,4 +3,4 @@
 from tffpers.keras.models.char_lstm import char_lstm
 from tffpers.keras.models.mlp import mlp
 
-__all__ = ["char_lstm", "mlp"]
+__all__ = ['char_lstm', 'mlp']

@@ -1,5 +1,7 @@
 """Next-character network of VIRTUAL's text experiments (arXiv 1906.06268)."""
 
+from typing import Any
+
 from tffpers.keras.backend import keras
 from tffpers.keras.layers import BayesianDense, BayesianEmbedding, BayesianLSTM
 from tffpers.keras.layers.gaussian import Prior
@@ -38,19 +40,18 @@ def char_lstm(
   """
   classes = vocabulary_size + 1
   if bayesian:
-    common = {"prior": prior, "initial_scale": initial_scale}
+    common: dict[str, Any] = {'prior': prior, 'initial_scale': initial_scale}
     embedding = BayesianEmbedding(classes, embedding_size, **common)
     recurrent = [
       BayesianLSTM(lstm_units, return_sequences=True, unroll=True, **common)
       for _ in range(lstm_layers)
     ]
-    dense = BayesianDense(classes, estimator="reparameterization", **common)
+    dense = BayesianDense(classes, estimator='reparameterization', **common)
   else:
     embedding = keras.layers.Embedding(classes, embedding_size)
     recurrent = [
-      keras.layers.LSTM(lstm_units, return_sequences=True, unroll=True)
-      for _ in range(lstm_layers)
+      keras.layers.LSTM(lstm_units, return_sequences=True, unroll=True) for _ in range(lstm_layers)
     ]
     dense = keras.layers.Dense(classes)
-  ids = keras.Input((sequence_length,), dtype="int32")
+  ids = keras.Input((sequence_length,), dtype='int32')
   return keras.Sequential([ids, embedding, *recurrent, dense])

@@ -39,6 +39,6 @@ def mlp(
     return BayesianDense(units, activation, prior=prior, initial_scale=initial_scale)
 
   flatten = [keras.layers.Reshape((math.prod(input_shape),))] if len(input_shape) != 1 else []
-  layers = [dense(units, "relu") for units in hidden]
+  layers = [dense(units, 'relu') for units in hidden]
   inputs = keras.Input(tuple(input_shape))
   return keras.Sequential([inputs, *flatten, *layers, dense(num_classes, None)])

@@ -110,6 +110,10 @@ def _tensorflow_function(block: tff.framework.CompiledComputation) -> Callable[[
   tensorflow, signature = block.proto.tensorflow, block.type_signature
   definition = tf.compat.v1.GraphDef()
   tensorflow.graph_def.Unpack(definition)
+  flatten, unflatten = values.flattener(signature.parameter), values.unflattener(signature.result)
+  outputs = _tensor_names(tensorflow.result)
+  if not outputs:  # an empty structure; TensorFlow has no function without results
+    return lambda arg: unflatten(iter(()))
   specs = values.tensor_specs(signature.parameter)
   inputs = list(zip(_tensor_names(tensorflow.parameter), specs))
   # Only the worker's own bookkeeping reads the token, but it must be fed.
@@ -117,11 +121,10 @@ def _tensorflow_function(block: tff.framework.CompiledComputation) -> Callable[[
   run = graph.Graph(
       definition,
       inputs + ([(token, tf.TensorSpec((), tf.string))] if token else []),
-      _tensor_names(tensorflow.result),
+      outputs,
       tensorflow.initialize_op,
   )
   extra = [tf.constant('')] if token else []
-  flatten, unflatten = values.flattener(signature.parameter), values.unflattener(signature.result)
   return lambda arg: unflatten(iter(run(flatten(arg) + extra)))
 
 

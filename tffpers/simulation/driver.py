@@ -1,0 +1,120 @@
+"""The entry point: arguments, folder and store of a run."""
+
+import os
+import pathlib
+from typing import Any
+
+from tffpers import process as process_lib
+from tffpers.simulation import border, loop, reports, sampling, settings
+from tffpers.simulation import population as population_lib
+from tffpers.simulation import result as result_lib
+from tffpers.simulation import store as store_lib
+
+_STATE = 'state.sqlite'
+
+
+def run(
+    process: process_lib.PersonalizedProcess,
+    train_data: border.Dataset,
+    *,
+    rounds: int,
+    clients_per_round: int | None,
+    seed: int,
+    test_data: border.Dataset | None = None,
+    validation_data: border.Dataset | None = None,
+    evaluate_every: int = 1,
+    output_dir: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    method: str | None = None,
+    dataset: str | None = None,
+    config: dict[str, Any] | None = None,
+    sample_fn: sampling.SampleFn | None = None,
+    on_client_error: str = 'raise',
+    num_classes: int | None = None,
+) -> result_lib.Result:
+  """Runs a personalised federated process over many clients.
+
+  Every draw depends on the run's seed, the round, the client's id and the purpose
+  only. So the same call gives the same bits, in whatever order the clients are listed
+  (where the algorithm uses no client index), interrupted and resumed or not.
+
+  Args:
+    process: The algorithm.
+    train_data: Training data of each client, a `tffpers.datasets.FederatedDataset`.
+      Clients have as their index their place in it.
+    rounds: Rounds in all, ≥ 1; when a run is resumed those before count too.
+    clients_per_round: Clients sampled uniformly without replacement in each round;
+      None takes all, or as many as `sample_fn` gives.
+    seed: The run's seed.
+    test_data: Test data of each client. Clients that are not in `train_data` are
+      evaluated too, with the state a new client starts with.
+    validation_data: Data to choose the best round by, and of algorithms that need it.
+    evaluate_every: All clients are evaluated every so many rounds, and after the last.
+    output_dir: Folder for `config.json`, `metrics.csv`, `clients.csv`, `summary.json`,
+      `curves.png`, `clients.png`, `tensorboard/` and `state.sqlite`. None writes nothing.
+    resume: Whether to continue a run found in `output_dir`; without one it starts.
+    progress: Whether to show a progress bar on stderr.
+    method: Name for reports; default the process's hyper-parameter `algorithm`.
+    dataset: Name for reports.
+    config: Further settings to record in `config.json`; not compared on resuming.
+    sample_fn: From the round's number, counted from 1, to the ids of its clients, a
+      function of that number only; for instance what
+      `tff.simulation.build_uniform_sampling_fn` returns for a `random_seed`.
+    on_client_error: `raise` ends the run if a client's data cannot be loaded or, on a
+      runtime that says whose work failed, its training fails; `skip` leaves it out
+      with its state as before.
+    num_classes: If given, targets are checked to be classes below it.
+
+  Returns:
+    The `Result`.
+
+  Raises:
+    ValueError: An argument is out of range, or a run is resumed with other settings.
+    TypeError: The data are not what the process takes.
+    FileExistsError: `output_dir` holds a run and `resume` is False.
+    ClientError: A client failed under `on_client_error='raise'`.
+    StoreError: `state.sqlite` cannot be read or written; the last round is kept.
+  """
+  _check_arguments(rounds=rounds, evaluate_every=evaluate_every, on_client_error=on_client_error)
+  datasets = {'train': train_data, 'test': test_data, 'validation': validation_data}
+  population = population_lib.Population(
+      process, {name: data for name, data in datasets.items() if data is not None}, seed,
+      num_classes, skip_failures=on_client_error == 'skip')
+  if sample_fn is None:
+    sample_fn = sampling.uniform(train_data.client_ids, clients_per_round, seed)
+  else:
+    sample_fn = sampling.checked(sample_fn, train_data.client_ids, clients_per_round)
+  described = settings.describe(
+      population, method=method or process.hyper_parameters.get('algorithm'), dataset=dataset,
+      rounds=rounds, clients_per_round=clients_per_round, evaluate_every=evaluate_every,
+      on_client_error=on_client_error, num_classes=num_classes, settings=config or {})
+  folder = None if output_dir is None else _prepared(pathlib.Path(output_dir), resume)
+  store = store_lib.Store(
+      folder and folder / _STATE, process.server_state_type, process.client_state_type)
+  with store:
+    return loop.Run(population, store, folder, described, sample_fn).finish(progress)
+
+
+def _prepared(folder: pathlib.Path, resume: bool) -> pathlib.Path:
+  """The folder, made if need be; refused where that would overwrite a run."""
+  folder.mkdir(parents=True, exist_ok=True)
+  found = [name for name in (_STATE, *reports.FILES) if (folder / name).exists()]
+  if found and not resume:
+    raise FileExistsError(
+        'output_dir holds a run already: pass resume=True to continue it, or another output_dir. '
+        f'Received: output_dir={str(folder)!r} with {found}')
+  if found and _STATE not in found:
+    raise FileExistsError(
+        f'output_dir holds files of a run but not its {_STATE}, so it cannot be resumed; nothing '
+        f'was overwritten. Received: output_dir={str(folder)!r} with {found}')
+  return folder
+
+
+def _check_arguments(*, rounds: int, evaluate_every: int, on_client_error: str) -> None:
+  for name, value in (('rounds', rounds), ('evaluate_every', evaluate_every)):
+    if not isinstance(value, int) or value < 1:
+      raise ValueError(f'{name} must be an integer ≥ 1. Received: {name}={value!r}')
+  if on_client_error not in ('raise', 'skip'):
+    raise ValueError(
+        f"on_client_error must be 'raise' or 'skip'. Received: on_client_error={on_client_error!r}")

@@ -1,0 +1,173 @@
+"""The loop of a run: start or continue, train, evaluate, commit, report."""
+
+import contextlib
+import dataclasses
+import pathlib
+import sys
+import time
+from typing import Any, NamedTuple
+
+import tqdm
+
+from tffpers import metrics, seeds
+from tffpers.simulation import evaluation, reports, sampling, settings
+from tffpers.simulation import history as history_lib
+from tffpers.simulation import population as population_lib
+from tffpers.simulation import records as records_lib
+from tffpers.simulation import result as result_lib
+from tffpers.simulation import rounds as rounds_lib
+from tffpers.simulation import states as states_lib
+from tffpers.simulation import store as store_lib
+from tffpers.simulation import summary as summary_lib
+
+
+class _Position(NamedTuple):
+  """Where a run is: what was measured and the server's state."""
+
+  progress: store_lib.Progress
+  server: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """One run.
+
+  Attributes:
+    population: The clients and the process.
+    store: Open; states and progress.
+    folder: For reports; None writes none.
+    config: From `settings.describe`.
+    sample_fn: From the number of a round to its clients.
+  """
+
+  population: population_lib.Population
+  store: store_lib.Store
+  folder: pathlib.Path | None
+  config: dict[str, Any]
+  sample_fn: sampling.SampleFn
+
+  def finish(self, progress_bar: bool) -> result_lib.Result:
+    """Plays the rounds that are missing; reports also if that is interrupted."""
+    position = self._start()
+    if self._needs_work(position.progress.round):
+      self._describe()
+      try:
+        for latest in self._rounds(position, progress_bar):
+          position = latest
+      except BaseException:
+        with contextlib.suppress(OSError):  # Such as the full disk that caused it.
+          self._report(position.progress)
+        raise
+      self._report(position.progress)
+    return result_lib.Result(
+        position.progress.history, self._table(position.progress), position.server,
+        self._summary(position.progress), self.store)
+
+  def _start(self) -> _Position:
+    """The position to continue from: the store's, or a new one that is put there."""
+    before, last = self.store.config(), self.config['rounds']
+    if before is None:
+      server = self.population.process.initialize(seeds.derive(self.population.seed, 'server'))
+      self.store.create(self.config, server)
+    else:
+      settings.check_same(before, self.config)
+    progress = self.store.progress()
+    if progress.round > last:
+      raise ValueError(f'The run has {progress.round} rounds already. Received: rounds={last}')
+    if progress.round < last:
+      # An earlier, shorter run evaluated its own last round.
+      self.store.drop_rows(r['round'] for r in progress.history if not self._evaluates(r['round']))
+      progress = self.store.progress()
+    # Read back even when new: a resumed run must not differ from this one in anything.
+    return _Position(progress, self.store.server_state())
+
+  def _needs_work(self, finished: int) -> bool:
+    if finished < self.config['rounds']:
+      return True
+    return self.folder is not None and reports.finished_rounds(self.folder) != finished
+
+  def _describe(self) -> None:
+    self.store.put_config(self.config)
+    if self.folder:
+      reports.write_json(self.folder / 'config.json', self.config)
+
+  def _rounds(self, position: _Position, progress_bar: bool):
+    last = self.config['rounds']
+    events = self.folder and reports.Events(self.folder, position.progress.history)
+    with tqdm.tqdm(
+        total=last, initial=position.progress.round, unit='round', file=sys.stderr,
+        disable=not progress_bar) as bar:
+      for number in range(position.progress.round + 1, last + 1):
+        position = self._round(position, number)
+        yield position
+        if self._evaluates(number):
+          row = position.progress.history[-1]
+          bar.set_postfix_str(_postfix(row), refresh=False)
+          if events:
+            events.release(row)
+            self._write(position.progress)
+        bar.update()
+
+  def _evaluates(self, number: int) -> bool:
+    return number % self.config['evaluate_every'] == 0 or number == self.config['rounds']
+
+  def _round(self, position: _Position, number: int) -> _Position:
+    before, server = position
+    started = time.perf_counter()
+    outcome = rounds_lib.play(
+        states_lib.States(self.population, self.store, server), list(self.sample_fn(number)),
+        number)
+    seconds = time.perf_counter() - started
+    progress = records_lib.after_round(before, outcome, seconds)
+    if self._evaluates(number):
+      progress = self._evaluated(progress, outcome)
+    self.store.commit(progress, before, outcome.server, outcome.client_states)
+    return _Position(progress, outcome.server)
+
+  def _evaluated(
+      self, progress: store_lib.Progress, outcome: rounds_lib.Outcome
+  ) -> store_lib.Progress:
+    """With the round's row of the history and the clients' results in their records."""
+    process, datasets = self.population.process, self.population.datasets
+    # Nothing is committed before it is measured: one transaction holds both.
+    states = states_lib.States(
+        self.population, self.store, outcome.server, outcome.client_states)
+    row, results, personalized = {'round': progress.round}, {}, {}
+    if 'test' in datasets:
+      results = evaluation.evaluate(states, 'test')
+      row |= history_lib.evaluated(results, process)
+      if process.personalize is not None and progress.round == self.config['rounds']:
+        personalized = evaluation.evaluate(states, 'test', personalized=True)
+    if 'validation' in datasets:
+      validated = history_lib.evaluated(evaluation.evaluate(states, 'validation'), process)
+      row |= {f'validation_{name}': value for name, value in validated.items()}
+    row |= history_lib.trained(process, outcome.client_metrics, outcome.server_metrics)
+    row |= {f'total_{name}': progress.totals[name] for name in ('nonfinite', 'skipped')}
+    row |= history_lib.reported(process.report, outcome.server)
+    records = records_lib.with_results(self.population, progress.records, results, personalized)
+    return progress._replace(history=(*progress.history, row), records=records)
+
+  def _report(self, progress: store_lib.Progress) -> None:
+    """All files; the summary last, which marks them as complete."""
+    if self.folder and progress.history:
+      rows = list(self._table(progress).values())
+      reports.draw(self.folder, self.config['method'] or 'run', progress.history, rows)
+      self._write(progress)
+
+  def _write(self, progress: store_lib.Progress) -> None:
+    if self.folder:
+      reports.write_tables(
+          self.folder, progress.history, self._table(progress).values(), self._summary(progress))
+
+  def _table(self, progress: store_lib.Progress) -> dict[str, history_lib.Row]:
+    return result_lib.client_table(self.population, progress)
+
+  def _summary(self, progress: store_lib.Progress) -> dict[str, Any]:
+    return summary_lib.summarize(self.config, progress, self.population.process)
+
+
+def _postfix(row: history_lib.Row) -> str:
+  accuracy = metrics.history_accuracy(row)
+  columns = {'S loss': 'server_loss', 'S acc': f'server_{accuracy}',
+             'MT loss': 'clients_loss_weighted', 'MT acc': f'clients_{accuracy}_weighted'}
+  return ', '.join(f'{label} {row[name]:.4f}' for label, name in columns.items() if name in row)
