@@ -9,10 +9,10 @@ run, the contestants taking turns round by round, so a busy machine slows all al
 
 import argparse
 import concurrent.futures
-from collections.abc import Callable, Iterator
 import os
 import statistics
 import time
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -29,7 +29,7 @@ Round = Callable[[list[int]], None]
 def model_fn() -> tf.keras.Model:
   dense = tf.keras.layers.Dense
   return tf.keras.Sequential(
-      [tf.keras.Input([784]), dense(100, 'relu'), dense(100, 'relu'), dense(10)]
+    [tf.keras.Input([784]), dense(100, 'relu'), dense(100, 'relu'), dense(10)]
   )
 
 
@@ -97,8 +97,11 @@ def on_tensors(data, name: str) -> Round:
   spec = [tff.TensorType(np.float32, v.shape.as_list()) for v in model_fn().trainable_variables]
 
   @tff.tensorflow.computation(
-      spec, tff.TensorType(np.float32, [None, 784]), tff.TensorType(np.int32, [None]),
-      tff.TensorType(np.int32, [2]))
+    spec,
+    tff.TensorType(np.float32, [None, 784]),
+    tff.TensorType(np.int32, [None]),
+    tff.TensorType(np.int32, [2]),
+  )
   def local(weights, x, y, seed):
     return tf.function(make_local_training(model_fn()))(weights, x, y, seed)
 
@@ -106,7 +109,9 @@ def on_tensors(data, name: str) -> Round:
 
   @tff.federated_computation(tff.FederatedType(spec, tff.SERVER), *types)
   def round_fn(weights, x, y, seed):
-    return tff.federated_mean(tff.federated_map(local, (tff.federated_broadcast(weights), x, y, seed)))
+    return tff.federated_mean(
+      tff.federated_map(local, (tff.federated_broadcast(weights), x, y, seed))
+    )
 
   tensors = in_process_tensors(data) if name == 'in_process' else data
   weights = [v.numpy() for v in model_fn().trainable_variables]
@@ -128,11 +133,11 @@ def stock_fed_avg(data, name: str) -> Round:
   """TFF's own federated averaging on `tf.data`."""
   spec = (tf.TensorSpec([None, 784], tf.float32), tf.TensorSpec([None], tf.int32))
   process = tff.learning.algorithms.build_weighted_fed_avg(
-      lambda: tff.learning.models.from_keras_model(model_fn(), input_spec=spec, loss=loss_fn()),
-      client_optimizer_fn=tff.learning.optimizers.build_sgdm(RATE),
+    lambda: tff.learning.models.from_keras_model(model_fn(), input_spec=spec, loss=loss_fn()),
+    client_optimizer_fn=tff.learning.optimizers.build_sgdm(RATE),
   )
   datasets = [
-      tf.data.Dataset.from_tensor_slices(d).shuffle(NUM_EXAMPLES, seed=0).batch(BATCH) for d in data
+    tf.data.Dataset.from_tensor_slices(d).shuffle(NUM_EXAMPLES, seed=0).batch(BATCH) for d in data
   ]
   with runtime.running(name):
     state = process.initialize()
@@ -148,13 +153,13 @@ def stock_fed_avg(data, name: str) -> Round:
 def our_fed_avg(data, name: str) -> Round:
   """This library's federated averaging."""
   process = fed_avg.build_fed_avg(
-      model_fn=model_fn,
-      loss_fn=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction='none'),
-      metrics_fn=lambda: [],
-      element_spec=(tf.TensorSpec([784], tf.float32), tf.TensorSpec([], tf.int32)),
-      optimizer=tff.learning.optimizers.build_sgdm(RATE),
-      epochs=1,
-      batch_size=BATCH,
+    model_fn=model_fn,
+    loss_fn=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction='none'),
+    metrics_fn=lambda: [],
+    element_spec=(tf.TensorSpec([784], tf.float32), tf.TensorSpec([], tf.int32)),
+    optimizer=tff.learning.optimizers.build_sgdm(RATE),
+    epochs=1,
+    batch_size=BATCH,
   )
   tensors = in_process_tensors(data) if name == 'in_process' else data
   with runtime.running(name):

@@ -193,14 +193,14 @@ def test_v11_negative_total_precision_is_scaled_back_and_reported():
 def test_v11_damping_of_one_over_c_never_needs_scaling_back():
   # A factor far sharper than the prior and no curvature in the data: all want less precision.
   built = process(beta=1.0, optimizer=tff.learning.optimizers.build_sgdm(1e-4), epochs=20,
-                  scale_learning_rate_multiplier=1e5, max_log_scale_step=1.0)
+                  scale_learning_rate_multiplier=3e3, max_log_scale_step=1.0)
   server, clients = toy.start(built, SIZES)
   for r in range(3):
     server, clients, metrics, _ = built.next(
         server, clients, [toy.train_data(i, n, r) for i, n in enumerate(SIZES)])
     assert metrics['num_negative_precisions'] == 0
     assert all(np.all(s.lam > 0) for s in server.model.posterior)
-  assert np.median(server.model.posterior[0].lam) < 0.5 / 0.02**2
+  assert np.median(server.model.posterior[0].lam) < 0.8 / 0.02**2
 
 
 def test_cavity_stays_proper_where_a_factor_is_sharper_than_the_posterior():

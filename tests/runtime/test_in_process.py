@@ -22,7 +22,7 @@ CLIENT_INTS = tff.FederatedType(np.int32, tff.CLIENTS)
 def mapped(fn, client_type):
   fn = tff.tensorflow.computation(fn, client_type)
   return tff.federated_computation(
-      lambda x: tff.federated_map(fn, x), tff.FederatedType(client_type, tff.CLIENTS)
+    lambda x: tff.federated_map(fn, x), tff.FederatedType(client_type, tff.CLIENTS)
   )
 
 
@@ -88,7 +88,9 @@ def test_tables_and_iterators_are_not_shared_between_clients(in_process):
     table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int32, 0)
     dense = tf.lookup.experimental.DenseHashTable(tf.int32, tf.int32, 0, -1, -2)
     iterator = tf.compat.v1.data.make_initializable_iterator(tf.data.Dataset.from_tensors(x))
-    with tf.control_dependencies([table.insert(keys, [x, x]), dense.insert(x, x), iterator.initializer]):
+    with tf.control_dependencies(
+      [table.insert(keys, [x, x]), dense.insert(x, x), iterator.initializer]
+    ):
       return fixed.lookup(keys)[1], table.size(), dense.size(), iterator.get_next()
 
   with tf.device('/cpu:0'):
@@ -147,7 +149,7 @@ def test_p2_nothing_is_traced_after_the_first_call(in_process):
   before = len(traces)
   for size in range(10):
     assert compute([np.ones(size + i, np.float32) for i in range(size)]) == [
-        2.0 * (size + i) for i in range(size)
+      2.0 * (size + i) for i in range(size)
     ]
   assert len(traces) == before
 
@@ -167,8 +169,8 @@ def test_f13_parallelism_and_repetition_do_not_change_a_bit():
     return weights.read_value()
 
   compute = tff.federated_computation(
-      lambda x: (tff.federated_map(work, x), tff.federated_mean(tff.federated_map(work, x))),
-      CLIENT_FLOATS,
+    lambda x: (tff.federated_map(work, x), tff.federated_mean(tff.federated_map(work, x))),
+    CLIENT_FLOATS,
   )
   rng = np.random.default_rng(0)
   values = [rng.normal(size=n).astype(np.float32) for n in range(23)]
@@ -224,16 +226,16 @@ class Record:
 
 
 GOOD = {
-    'numpy': {'x': np.ones(2, np.float32), 'y': np.int32(3)},
-    'tensors': {'x': tf.ones(2), 'y': tf.constant(3)},
-    'variable': {'x': tf.Variable([1.0, 1.0]), 'y': 3},
-    'numbers': {'x': [1.0, 1.0], 'y': 3},
-    'other order': collections.OrderedDict(y=3, x=[1.0, 1.0]),
-    'named tuple': collections.namedtuple('R', ['x', 'y'])([1.0, 1.0], 3),
-    'attrs': Record([1.0, 1.0], 3),
-    'tuple': ([1.0, 1.0], 3),
-    'struct': tff.structure.Struct([('x', [1.0, 1.0]), ('y', 3)]),
-    'small integer': {'x': [1.0, 1.0], 'y': np.int16(3)},
+  'numpy': {'x': np.ones(2, np.float32), 'y': np.int32(3)},
+  'tensors': {'x': tf.ones(2), 'y': tf.constant(3)},
+  'variable': {'x': tf.Variable([1.0, 1.0]), 'y': 3},
+  'numbers': {'x': [1.0, 1.0], 'y': 3},
+  'other order': collections.OrderedDict(y=3, x=[1.0, 1.0]),
+  'named tuple': collections.namedtuple('R', ['x', 'y'])([1.0, 1.0], 3),
+  'attrs': Record([1.0, 1.0], 3),
+  'tuple': ([1.0, 1.0], 3),
+  'struct': tff.structure.Struct([('x', [1.0, 1.0]), ('y', 3)]),
+  'small integer': {'x': [1.0, 1.0], 'y': np.int16(3)},
 }
 
 
@@ -244,15 +246,21 @@ def test_argument_in_any_container_and_kind(in_process, name):
 
 
 BAD = {
-    'dtype': ({'x': np.ones(2), 'y': 3}, r'position 1: argument\.x: expected float32\[\?\].*float64\[2\]'),
-    'tensor dtype': ({'x': tf.ones(2, tf.float64), 'y': 3}, r'argument\.x: expected float32.*float64'),
-    'rank': ({'x': tf.ones([2, 2]), 'y': 3}, r'argument\.x: expected float32\[\?\].*float32\[2, 2\]'),
-    'kind': ({'x': [1.0], 'y': 3.5}, r'argument\.y: expected int32\[\].*float 3\.5'),
-    'range': ({'x': [1.0], 'y': 2**40}, r'argument\.y: expected int32'),
-    'ragged': ({'x': [[1.0], [1.0, 2.0]], 'y': 3}, r'argument\.x: expected float32'),
-    'missing field': ({'x': [1.0]}, r"expected fields \['x', 'y'\].*\['x'\]"),
-    'other field': ({'x': [1.0], 'z': 1}, r"expected fields \['x', 'y'\].*\['x', 'z'\]"),
-    'no structure': (5, r'expected a structure.*int 5'),
+  'dtype': (
+    {'x': np.ones(2), 'y': 3},
+    r'position 1: argument\.x: expected float32\[\?\].*float64\[2\]',
+  ),
+  'tensor dtype': (
+    {'x': tf.ones(2, tf.float64), 'y': 3},
+    r'argument\.x: expected float32.*float64',
+  ),
+  'rank': ({'x': tf.ones([2, 2]), 'y': 3}, r'argument\.x: expected float32\[\?\].*float32\[2, 2\]'),
+  'kind': ({'x': [1.0], 'y': 3.5}, r'argument\.y: expected int32\[\].*float 3\.5'),
+  'range': ({'x': [1.0], 'y': 2**40}, r'argument\.y: expected int32'),
+  'ragged': ({'x': [[1.0], [1.0, 2.0]], 'y': 3}, r'argument\.x: expected float32'),
+  'missing field': ({'x': [1.0]}, r"expected fields \['x', 'y'\].*\['x'\]"),
+  'other field': ({'x': [1.0], 'z': 1}, r"expected fields \['x', 'y'\].*\['x', 'z'\]"),
+  'no structure': (5, r'expected a structure.*int 5'),
 }
 
 
@@ -271,7 +279,9 @@ def test_clients_in_no_list_are_refused(sum_up, bad):
 
 
 def test_different_numbers_of_clients_are_named(in_process):
-  compute = tff.federated_computation(lambda x, y: tff.federated_zip((x, y)), CLIENT_INTS, CLIENT_INTS)
+  compute = tff.federated_computation(
+    lambda x, y: tff.federated_zip((x, y)), CLIENT_INTS, CLIENT_INTS
+  )
   with pytest.raises(ValueError, match=r"'argument.x': 2, 'argument.y': 3"):
     compute([1, 2], [1, 2, 3])
 
@@ -290,7 +300,9 @@ def test_results_are_what_the_native_runtime_returns():
 
   @tff.tensorflow.computation(FLOATS)
   def compute(x):
-    return Result(a=collections.OrderedDict(v=x, s=tf.reduce_sum(x)), b=[tf.constant('é'), tf.constant(['s'])])
+    return Result(
+      a=collections.OrderedDict(v=x, s=tf.reduce_sum(x)), b=[tf.constant('é'), tf.constant(['s'])]
+    )
 
   results = {}
   for name in ('in_process', 'native'):
@@ -298,7 +310,9 @@ def test_results_are_what_the_native_runtime_returns():
       results[name] = compute(np.ones(2, np.float32))
   ours, theirs = results['in_process'], results['native']
   assert type(ours) is type(theirs) is Result
-  for a, b in zip(tf.nest.flatten([ours.a, ours.b]), tf.nest.flatten([theirs.a, theirs.b]), strict=True):
+  for a, b in zip(
+    tf.nest.flatten([ours.a, ours.b]), tf.nest.flatten([theirs.a, theirs.b]), strict=True
+  ):
     assert type(a) is type(b)
     np.testing.assert_array_equal(a, b)
   with pytest.raises(ValueError, match='read-only'):
@@ -331,7 +345,7 @@ def test_p1_memory_is_flat_over_rounds_of_changing_numbers_of_clients(in_process
 
   local = tff.tensorflow.computation(local, FLOATS)
   compute = tff.federated_computation(
-      lambda x: tff.federated_mean(tff.federated_map(local, x)), CLIENT_FLOATS
+    lambda x: tff.federated_mean(tff.federated_map(local, x)), CLIENT_FLOATS
   )
   for round_num in range(200):
     number = 3 + round_num % 11

@@ -39,11 +39,11 @@ if sys.argv[2] == 'wait':
 def start(default, how):
   env = {**os.environ, 'PYTHONPATH': str(pathlib.Path(runtime.__file__).parents[2])}
   return subprocess.Popen(
-      [sys.executable, '-c', SCRIPT, default, how],
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      text=True,
-      env=env,
+    [sys.executable, '-c', SCRIPT, default, how],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    env=env,
   )
 
 
@@ -113,7 +113,8 @@ def rss(pid):
 
 def test_p1_memory_of_the_worker_is_flat_over_changing_numbers_of_clients():
   compute = tff.federated_computation(
-      lambda x: tff.federated_sum(x), tff.FederatedType(tff.TensorType(np.float32, [1000]), tff.CLIENTS)
+    lambda x: tff.federated_sum(x),
+    tff.FederatedType(tff.TensorType(np.float32, [1000]), tff.CLIENTS),
   )
   with runtime.running('native'):
     for round_num in range(150):

@@ -15,34 +15,34 @@ SPEC = (tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([None], tf.int32))
 def model_fn():
   initializer = tf.keras.initializers.GlorotUniform
   layers = [
-      tf.keras.layers.Dense(5, 'relu', kernel_initializer=initializer(seed=1)),
-      tf.keras.layers.Dense(3, kernel_initializer=initializer(seed=2)),
+    tf.keras.layers.Dense(5, 'relu', kernel_initializer=initializer(seed=1)),
+    tf.keras.layers.Dense(3, kernel_initializer=initializer(seed=2)),
   ]
   model = tf.keras.Sequential([tf.keras.Input([4]), *layers])
   return tff.learning.models.from_keras_model(
-      model,
-      input_spec=SPEC,
-      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-      metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
+    model,
+    input_spec=SPEC,
+    loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
   )
 
 
 def client_data(sizes=(7, 1, 12)):
   rng = np.random.default_rng(0)
   return [
-      tf.data.Dataset.from_tensor_slices(
-          (rng.normal(size=(n, 4)).astype(np.float32), rng.integers(0, 3, n).astype(np.int32))
-      ).batch(5)
-      for n in sizes
+    tf.data.Dataset.from_tensor_slices(
+      (rng.normal(size=(n, 4)).astype(np.float32), rng.integers(0, 3, n).astype(np.int32))
+    ).batch(5)
+    for n in sizes
   ]
 
 
 def fed_avg(**settings):
   return tff.learning.algorithms.build_weighted_fed_avg(
-      model_fn,
-      client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1, 0.9),
-      server_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
-      **settings,
+    model_fn,
+    client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1, 0.9),
+    server_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
+    **settings,
   )
 
 
@@ -56,29 +56,31 @@ def train(process, rounds=3):
 
 def reconstruct():
   def split_model_fn():
-    model = tf.keras.Sequential([
+    model = tf.keras.Sequential(
+      [
         tf.keras.Input([4]),
         tf.keras.layers.Dense(5, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)),
         tf.keras.layers.Dense(3, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=2)),
-    ])
+      ]
+    )
     return tff.learning.models.ReconstructionModel.from_keras_model_and_layers(
-        keras_model=model,
-        global_layers=model.layers[:1],
-        local_layers=model.layers[1:],
-        input_spec=SPEC,
+      keras_model=model,
+      global_layers=model.layers[:1],
+      local_layers=model.layers[1:],
+      input_spec=SPEC,
     )
 
   sgd = tff.learning.optimizers.build_sgdm
   process = tff.learning.algorithms.build_fed_recon(
-      split_model_fn,
-      loss_fn=lambda: tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-      metrics_fn=lambda: [tf.keras.metrics.SparseCategoricalAccuracy()],
-      server_optimizer_fn=sgd(1.0),
-      client_optimizer_fn=sgd(0.1),
-      reconstruction_optimizer_fn=sgd(0.1),
-      dataset_split_fn=tff.learning.models.ReconstructionModel.build_dataset_split_fn(
-          split_dataset=True
-      ),
+    split_model_fn,
+    loss_fn=lambda: tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics_fn=lambda: [tf.keras.metrics.SparseCategoricalAccuracy()],
+    server_optimizer_fn=sgd(1.0),
+    client_optimizer_fn=sgd(0.1),
+    reconstruction_optimizer_fn=sgd(0.1),
+    dataset_split_fn=tff.learning.models.ReconstructionModel.build_dataset_split_fn(
+      split_dataset=True
+    ),
   )
   return train(process, rounds=2)
 
@@ -105,13 +107,13 @@ def test_stock_process_gives_the_same_on_both_runtimes(work):
 
 
 AGGREGATORS = {
-    'mean': tff.aggregators.MeanFactory,
-    'secure quantized': tff.learning.secure_aggregator,
-    'robust': tff.learning.robust_aggregator,
-    'compression': tff.learning.compression_aggregator,
-    'differential privacy': lambda: tff.learning.dp_aggregator(0.1, 3),
-    'unweighted sum': tff.aggregators.SumFactory,
-    'secure': lambda: tff.aggregators.SecureSumFactory(10.0),
+  'mean': tff.aggregators.MeanFactory,
+  'secure quantized': tff.learning.secure_aggregator,
+  'robust': tff.learning.robust_aggregator,
+  'compression': tff.learning.compression_aggregator,
+  'differential privacy': lambda: tff.learning.dp_aggregator(0.1, 3),
+  'unweighted sum': tff.aggregators.SumFactory,
+  'secure': lambda: tff.aggregators.SecureSumFactory(10.0),
 }
 
 

@@ -124,12 +124,12 @@ def client_update(
     training: client_loop.LocalTraining,
     bound: modelling.BoundModel,
     weights: ModelWeights,
-    num_clients: tf.Tensor,
+    num_training: tf.Tensor,
     client: FedAvgClient,
     data: dict[str, Any],
 ) -> template.ClientOutput:
   """Trains from the server's weights and forms the update w_k − w with weight n_k."""
-  del num_clients
+  del num_training
   start = ModelWeights(
       weights.trainable, _integers_from(client.weights.non_trainable, weights.non_trainable))
   bound.assign(start)

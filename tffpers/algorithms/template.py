@@ -3,7 +3,8 @@
 An `Algorithm` is what its paper says, written as TensorFlow functions; `build` is the
 one place where their values get placements. All an algorithm sends up is an
 `Update`: its `value` goes through the aggregator, its `weight` and `nonfinite` are
-summed. No other path leads from CLIENTS to SERVER.
+summed, and so are the clients and those with data. No other path leads from CLIENTS
+to SERVER.
 """
 
 import dataclasses
@@ -112,7 +113,8 @@ class Algorithm:
     initialize_client: `(bound, info) -> client`.
     message: `(server) -> message`, what every client of a round and of an evaluation
       receives.
-    client_update: `(bound, message, num_clients, client, data) -> ClientOutput`.
+    client_update: `(bound, message, num_training, client, data) -> ClientOutput`;
+      num_training counts the round's clients that have data.
     server_update: `(server, aggregate, totals) -> (server, reply, metrics)`.
     finish_client: `(pending, reply) -> client`: the last word of a round, after the
       server's.
@@ -199,9 +201,9 @@ def _local_computations(algorithm: Algorithm, spec: modelling.ModelSpec) -> _Loc
   # Each body is one tf.function, whose automatic control dependencies order the reads and
   # writes of the model's variables.
   @tff.tensorflow.computation(message_type, tf.int32, client, _data_type(spec, 'train'))
-  def client_update(message, num_clients, client, data):
+  def client_update(message, num_training, client, data):
     run = functools.partial(algorithm.client_update, modelling.bind(spec))
-    return tf.function(run, autograph=False)(message, num_clients, client, data)
+    return tf.function(run, autograph=False)(message, num_training, client, data)
 
   @tff.tensorflow.computation(message_type, client, _data_type(spec, 'test'))
   def evaluate(message, client, data):
@@ -264,14 +266,19 @@ def _next(
       algorithm.finish_client, (pending_type, reply_type))
   data_type = local.client_update.type_signature.parameter[3]
 
+  @tff.tensorflow.computation(data_type)
+  def has_data(data):
+    return tf.cast(client_loop.num_rows(data['train']) > 0, tf.int32)
+
   @tff.federated_computation(
       server_type, local.client_type, tff.FederatedType(data_type, tff.CLIENTS))
   def next_round(server, clients, data):
     num_clients = tff.federated_sum(tff.federated_value(1, tff.CLIENTS))
+    num_training = tff.federated_sum(tff.federated_map(has_data, data))
     message = tff.federated_broadcast(tff.federated_map(local.message, server.model))
     output = tff.federated_map(
         local.client_update,
-        (message, tff.federated_broadcast(num_clients), clients, data))
+        (message, tff.federated_broadcast(num_training), clients, data))
     update = output.update
     aggregated = aggregation.next(
         server.aggregator, update.value, *([update.weight] if weighted else []))

@@ -139,7 +139,7 @@ def build_virtual(
     batch_size: Examples per local step.
     clip_norm: Largest global norm of a local gradient; None does not clip.
     beta: β, weight of the divergence; 1 is the exact bound, 0 leaves it out.
-    damping: d in (0, 1]; None is 1/C, C the number of clients in the round: parallel
+    damping: d in (0, 1]; None is 1/C, C the round's clients that have data: parallel
       expectation propagation, which keeps every precision positive.
     scale_learning_rate_multiplier: Factor on every step of ln σ. Equal rates for μ and
       ln σ leave σ at its start; the natural gradient's ratio is 1/(2σ²).
@@ -237,7 +237,7 @@ def client_update(
     settings: Settings,
     bound: modelling.BoundModel,
     posterior: list[Natural],
-    num_clients: tf.Tensor,
+    num_training: tf.Tensor,
     client: VirtualClient,
     data: dict[str, Any],
 ) -> template.ClientOutput:
@@ -256,7 +256,7 @@ def client_update(
       [w.loc for w in weights] + [w.log_scale for w in weights], settings.training, data['seed'],
       adjust=functools.partial(_scale_steps, settings, len(weights)))
   after = [weight.natural() for weight in weights]
-  damping = settings.damping or 1.0 / tf.cast(num_clients, tf.float64)
+  damping = settings.damping or 1.0 / tf.cast(num_training, tf.float64)
   delta = [_transmitted(gaussians.power(gaussians.ratio(b, a), damping))
            for b, a in zip(after, before, strict=True)]
   finite = client_loop.all_finite([delta, after])

@@ -5,16 +5,16 @@
 this process does.
 """
 
-from collections.abc import Iterator
 import contextlib
 import functools
 import importlib
 import platform
+from collections.abc import Iterator
 from typing import Any
 
 _FACTORIES = {
-    'in_process': ('tffpers.runtime.in_process', 'InProcessContext'),
-    'native': ('tffpers.runtime.native', 'create_context'),
+  'in_process': ('tffpers.runtime.in_process', 'InProcessContext'),
+  'native': ('tffpers.runtime.native', 'create_context'),
 }
 
 
@@ -55,7 +55,7 @@ def running(name: str) -> Iterator[None]:
     yield
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _context(name: str) -> Any:
   """The context of runtime `name`: one per process, so compiled computations are kept."""
   if name not in _FACTORIES:
@@ -63,8 +63,8 @@ def _context(name: str) -> Any:
   system, machine = platform.system(), platform.machine()
   if (system, machine) != ('Linux', 'x86_64'):
     raise RuntimeError(
-        'TensorFlow Federated runs on Linux x86-64 only. '
-        f'Received: system={system!r}, machine={machine!r}'
+      'TensorFlow Federated runs on Linux x86-64 only. '
+      f'Received: system={system!r}, machine={machine!r}'
     )
   module, factory = _FACTORIES[name]
   return getattr(importlib.import_module(module), factory)()

@@ -23,7 +23,7 @@ import tensorflow_federated as tff
 
 _MAX_MESSAGE_BYTES = 2_000_000_000
 _CHANNEL_OPTIONS = [
-    (f'grpc.max_{kind}message_length', _MAX_MESSAGE_BYTES) for kind in ('', 'receive_', 'send_')
+  (f'grpc.max_{kind}message_length', _MAX_MESSAGE_BYTES) for kind in ('', 'receive_', 'send_')
 ]
 _START_TIMEOUT_SECONDS = 60.0
 _NUM_EXECUTORS = 10  # kept per number of clients, as many as TFF keeps
@@ -38,7 +38,7 @@ if os.getppid() == int(sys.argv[1]):
 """
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def create_context() -> tff.framework.SyncContext:
   """TFF's C++ runtime as a context; the same one at each call, so one worker in all.
 
@@ -48,10 +48,10 @@ def create_context() -> tff.framework.SyncContext:
     RuntimeError: (by a computation) The worker did not start; says what it printed.
   """
   return tff.framework.SyncExecutionContext(
-      executor_fn=_Executors(_Worker()),
-      compiler_fn=tff.backends.native.desugar_and_transform_to_native,
-      transform_args=tff.tensorflow.transform_args,
-      transform_result=tff.tensorflow.transform_result,
+    executor_fn=_Executors(_Worker()),
+    compiler_fn=tff.backends.native.desugar_and_transform_to_native,
+    transform_args=tff.tensorflow.transform_args,
+    transform_result=tff.tensorflow.transform_result,
   )
 
 
@@ -103,7 +103,7 @@ def _spawn(port: int, log) -> subprocess.Popen:
     try:
       # A session of its own: Ctrl-C in a terminal is for us to handle.
       process = subprocess.Popen(
-          command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
       )
       started.set_result(process)
     except OSError as error:
@@ -124,7 +124,7 @@ def _connect(process: subprocess.Popen, port: int, log) -> tff.framework.RemoteE
       log.seek(0)
       printed = log.read().decode(errors='replace')[-1000:]
       raise RuntimeError(
-          f'TFF’s worker did not start. Received: exit={process.poll()}, printed={printed!r}'
+        f'TFF’s worker did not start. Received: exit={process.poll()}, printed={printed!r}'
       )
     time.sleep(0.02)
   return stub
@@ -147,7 +147,7 @@ class _Executors(tff.framework.ExecutorFactory):
     self._worker = worker
     self._stub = None
     self._executors: collections.OrderedDict[tuple, tff.framework.RemoteExecutor] = (
-        collections.OrderedDict()
+      collections.OrderedDict()
     )
 
   def create_executor(self, cardinalities) -> tff.framework.RemoteExecutor:

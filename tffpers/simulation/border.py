@@ -108,10 +108,18 @@ def _check_complete(tff_type: tff.Type, datasets: Mapping[str, Dataset]) -> None
 
 
 def _check_hyper_parameters(values: Mapping[str, Any], train: Dataset) -> None:
+  actual = {key: train.num_examples(key) for key in train.client_ids}
   sizes = values.get('client_num_examples')
-  actual = [train.num_examples(key) for key in train.client_ids]
-  if sizes is not None and list(sizes) != actual:
+  if sizes is not None:
+    # In order: a client's index is its place in the training data.
+    given = list(sizes.items()) if isinstance(sizes, Mapping) else list(sizes)
+    expected = list(actual.items()) if isinstance(sizes, Mapping) else list(actual.values())
+    if given != expected:
+      raise ValueError(
+          'The process was built for other clients: client_num_examples must be the numbers of '
+          f'training examples in the order of train_data.client_ids, {expected[:5]} and so on. '
+          f'Received: client_num_examples={given[:5]} and so on')
+  if values.get('num_clients', len(actual)) != len(actual):
     raise ValueError(
-        'The process was built for other clients: client_num_examples must be the numbers of '
-        f'training examples in the order of train_data.client_ids, {actual[:5]} and so on. '
-        f'Received: client_num_examples={list(sizes)[:5]} and so on')
+        f'The process was built for another number of clients. Expected: {len(actual)}. '
+        f'Received: num_clients={values["num_clients"]}')

@@ -23,6 +23,11 @@ SEED = tf.constant([5, 6])
 every_layer = pytest.mark.parametrize('case', CASES, ids=lambda case: case.name)
 
 
+@pytest.fixture(autouse=True)
+def same_initial_weights():
+  keras.utils.set_random_seed(0)
+
+
 def bayesian_layers(model):
   return [
     layer for layer in model._flatten_layers() if isinstance(layer, bayes.layers.BayesianLayer)
@@ -30,7 +35,7 @@ def bayesian_layers(model):
 
 
 def fit(model, inputs, epochs=2, jit_compile=False, batch_size=BATCH):
-  model.compile(keras.optimizers.SGD(0.1), 'mse', jit_compile=jit_compile)
+  model.compile(keras.optimizers.SGD(0.05), 'mse', jit_compile=jit_compile)
   return model.fit(
     inputs, TARGETS[: len(inputs)], batch_size, epochs, verbose=0, shuffle=False
   ).history['loss']

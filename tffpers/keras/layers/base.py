@@ -13,10 +13,8 @@ from tffpers.keras.layers.gaussian import (
   MAX_SCALE,
   MIN_SCALE,
   GaussianWeight,
-  Prior,
-  serialize_prior,
-  validate_prior,
 )
+from tffpers.keras.layers.priors import Prior, serialize_prior, validate_prior
 
 
 class BayesianLayer(keras.layers.Layer):

@@ -5,9 +5,7 @@ function of μ plus a function of ln σ, so two weight regularizers carry it exa
 """
 
 import math
-import numbers
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 from tensorflow_probability import distributions as tfd
@@ -15,11 +13,10 @@ from tensorflow_probability import distributions as tfd
 from tffpers import gaussians
 from tffpers.keras import noise
 from tffpers.keras.backend import NO_AUTOCAST, keras
+from tffpers.keras.layers.priors import check_prior
 
 MIN_SCALE = 1e-8
 MAX_SCALE = 1e4
-
-Prior = float | str | Callable[[tuple[int, ...], tf.DType], tfd.Normal]
 
 
 @tf.custom_gradient
@@ -31,48 +28,6 @@ def clip_log_scale(log_scale: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor
   """
   clipped = tf.clip_by_value(log_scale, math.log(MIN_SCALE), math.log(MAX_SCALE))
   return clipped, lambda upstream: upstream
-
-
-def validate_prior(prior: Prior) -> float | Callable[[tuple[int, ...], tf.DType], tfd.Normal]:
-  """The prior as a positive float or a callable.
-
-  Args:
-    prior: Scale s of N(0, s²); a callable `(shape, dtype) -> tfd.Normal`; or the
-      name under which such a callable is registered with Keras.
-
-  Raises:
-    TypeError: None of these.
-    ValueError: A scale that is not positive and finite, or an unknown name.
-  """
-  if isinstance(prior, str):
-    return _registered_prior(prior)
-  if callable(prior):
-    return prior
-  if isinstance(prior, bool) or not isinstance(prior, numbers.Real):
-    raise TypeError(
-      'prior must be the scale of a zero-mean Normal (a number) or a callable '
-      f'(shape, dtype) -> tfp.distributions.Normal. Received: prior={prior!r}'
-    )
-  if not (math.isfinite(prior) and prior > 0):
-    raise ValueError(f'The scale of a prior must be positive and finite. Received: prior={prior}')
-  return float(prior)
-
-
-def serialize_prior(prior: float | Callable[..., tfd.Normal]) -> float | str:
-  """The prior as plain JSON: a scale, or the registered name of a callable.
-
-  Raises:
-    ValueError: A callable that is not registered with Keras.
-  """
-  if not callable(prior):
-    return prior
-  name = keras.utils.get_registered_name(prior)
-  if not isinstance(name, str) or keras.utils.get_registered_object(name) is not prior:
-    raise ValueError(
-      'A prior callable can only be saved if it is registered: decorate it with '
-      f'keras.utils.register_keras_serializable(package=...). Received: prior={prior!r}'
-    )
-  return name
 
 
 class GaussianWeight:
@@ -107,7 +62,7 @@ class GaussianWeight:
     self.shape = tuple(int(size) for size in shape)
     self._dtype = tf.float64 if layer.variable_dtype == 'float64' else tf.float32
     self._prior = prior
-    _check_prior(self.prior, self.path, self.shape, self._dtype)
+    check_prior(self.prior, self.path, self.shape, self._dtype)
     self.loc = self._add(layer, 'loc', initializer, kl_weight, _kl_of_loc)
     start = keras.initializers.Constant(math.log(initial_scale))
     self.log_scale = self._add(layer, 'log_scale', start, kl_weight, _kl_of_log_scale)
@@ -215,27 +170,3 @@ def _divergence_of_ratio(log_ratio: tf.Tensor):
   """½(r² − 1) − ln r, whose derivative for ln r is r² − 1: one exponential for both."""
   excess = tf.math.expm1(2.0 * log_ratio)
   return 0.5 * excess - log_ratio, lambda upstream: upstream * excess
-
-
-def _registered_prior(name: str) -> Callable[..., tfd.Normal]:
-  found = keras.utils.get_registered_object(name)
-  if found is None:
-    raise ValueError(
-      'Unknown prior: expected the name of a callable registered with Keras before the '
-      f'model is loaded. Received: prior={name!r}'
-    )
-  return found
-
-
-def _check_prior(prior: Any, path: str, shape: tuple[int, ...], dtype: tf.DType) -> None:
-  if not isinstance(prior, tfd.Normal):
-    raise TypeError(
-      f'{path}: a prior callable must return a tfp.distributions.Normal. '
-      f'Received: {type(prior).__name__}'
-    )
-  if prior.dtype != dtype:
-    raise TypeError(f'{path}: the prior must have dtype {dtype.name}. Received: {prior.dtype.name}')
-  if tf.broadcast_static_shape(prior.batch_shape, tf.TensorShape(shape)) != shape:
-    raise ValueError(
-      f'{path}: the prior must broadcast to {shape}. Received: shape={prior.batch_shape}'
-    )

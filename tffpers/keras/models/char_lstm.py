@@ -4,7 +4,7 @@ from typing import Any
 
 from tffpers.keras.backend import keras
 from tffpers.keras.layers import BayesianDense, BayesianEmbedding, BayesianLSTM
-from tffpers.keras.layers.gaussian import Prior
+from tffpers.keras.layers.priors import Prior
 
 
 def char_lstm(

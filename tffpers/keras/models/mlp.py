@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tffpers.keras.backend import keras
 from tffpers.keras.layers import BayesianDense
-from tffpers.keras.layers.gaussian import Prior
+from tffpers.keras.layers.priors import Prior
 
 
 def mlp(

@@ -93,8 +93,8 @@ def _client_items(value: Any, path: str) -> Iterable:
   not_clients = (Mapping, str, bytes, np.ndarray, tf.Tensor, tf.data.Dataset, tff.structure.Struct)
   if not isinstance(value, Iterable) or isinstance(value, not_clients) or hasattr(value, '_fields'):
     raise ArgumentError(
-        f'{path}: expected a list, tuple or iterator with one item per client. '
-        f'Received: {type(value).__name__}'
+      f'{path}: expected a list, tuple or iterator with one item per client. '
+      f'Received: {type(value).__name__}'
     )
   return value
 
@@ -102,6 +102,7 @@ def _client_items(value: Any, path: str) -> Iterable:
 def _tensor_reader(tff_type: tff.TensorType, path: str) -> Callable[[Any], tf.Tensor]:
   dtype = tf.as_dtype(tff_type.dtype.type)
   shape = tf.TensorShape(tff_type.shape)
+  fits = _shape_check(shape)
 
   def mismatch(received: str) -> ArgumentError:
     return ArgumentError(f'{path}: expected {dtype.name}{_brackets(shape)}. Received: {received}')
@@ -111,18 +112,34 @@ def _tensor_reader(tff_type: tff.TensorType, path: str) -> Callable[[Any], tf.Te
       value = value.read_value()
     if not isinstance(value, tf.Tensor):
       array = _array(value, dtype)
-      if array is None:
+      if array is None or not fits(array.shape):
         raise mismatch(_describe(value))
-      value = tf.constant(array, dtype)
-    elif value.dtype != dtype:
-      if not (value.dtype.is_numpy_compatible and _widens(value.dtype, dtype)):
-        raise mismatch(f'{value.dtype.name}{_brackets(value.shape)}')
-      value = tf.cast(value, dtype)
-    if not shape.is_compatible_with(value.shape):
+      return tf.constant(array, dtype)  # a copy, so that the caller may change `value` later
+    if not fits(value.shape) or not _widens(value.dtype, dtype):
       raise mismatch(f'{value.dtype.name}{_brackets(value.shape)}')
-    return value
+    return value if value.dtype == dtype else tf.cast(value, dtype)
 
   return read
+
+
+def _shape_check(shape: tf.TensorShape) -> Callable[[Any], bool]:
+  """A function that says whether a tuple or `TensorShape` fits `shape`.
+
+  Plain comparisons: `TensorShape`'s own take longer than the rest of reading a tensor.
+  """
+  if shape.rank is None:
+    return lambda received: True
+  expected = tuple(shape.as_list())
+  if None not in expected:
+    return lambda received: tuple(received) == expected
+
+  def check(received: Any) -> bool:
+    sizes = tuple(received)
+    return len(sizes) == len(expected) and all(
+      want is None or want == size for want, size in zip(expected, sizes, strict=True)
+    )
+
+  return check
 
 
 def _array(value: Any, dtype: tf.DType) -> np.ndarray | None:
@@ -160,6 +177,8 @@ def _widens(source: tf.DType, target: tf.DType) -> bool:
   """Whether `source` is of the same kind as `target` and no larger, as TFF itself allows."""
   if source == target:
     return True
+  if not source.is_numpy_compatible:
+    return False
   same = (source.is_integer and target.is_integer) or (source.is_floating and target.is_floating)
   same = same or (source.is_complex and target.is_complex)
   return same and np.can_cast(source.as_numpy_dtype, target.as_numpy_dtype)
@@ -168,7 +187,7 @@ def _widens(source: tf.DType, target: tf.DType) -> bool:
 def _brackets(shape: tf.TensorShape) -> str:
   if shape.rank is None:
     return ' of unknown rank'
-  return str([size if size is not None else None for size in shape]).replace('None', '?')
+  return str(shape.as_list()).replace('None', '?')
 
 
 def _describe(value: Any) -> str:
@@ -183,12 +202,12 @@ def _struct_reader(tff_type: tff.StructType, path: str) -> Callable[[Any], tuple
   fields = values.members(tff_type)
   names = [name for name, _ in fields]
   readers = [
-      reader(member, f'{path}.{i if name is None else name}')
-      for i, (name, member) in enumerate(fields)
+    reader(member, f'{path}.{i if name is None else name}')
+    for i, (name, member) in enumerate(fields)
   ]
 
   def read(value: Any) -> tuple:
-    return tuple(r(item) for r, item in zip(readers, _fields(value, names, path)))
+    return tuple(r(item) for r, item in zip(readers, _fields(value, names, path), strict=True))
 
   return read
 
@@ -198,7 +217,7 @@ def _fields(value: Any, names: list[str | None], path: str) -> list:
   found = _named_items(value)
   if found is None:
     raise ArgumentError(
-        f'{path}: expected a structure with fields {names}. Received: {_describe(value)}'
+      f'{path}: expected a structure with fields {names}. Received: {_describe(value)}'
     )
   keys = [key for key, _ in found]
   if keys == names:
@@ -218,7 +237,7 @@ def _named_items(value: Any) -> list[tuple[str | None, Any]] | None:
   if isinstance(value, Mapping):
     return list(value.items())
   if hasattr(value, '_fields'):
-    return list(zip(value._fields, value))
+    return list(zip(value._fields, value, strict=True))
   if isinstance(value, (list, tuple)):
     return [(None, item) for item in value]
   if attrs.has(type(value)):
@@ -237,7 +256,7 @@ def _sequence_reader(tff_type: tff.SequenceType, path: str) -> Callable[[Any], v
     if isinstance(value, (list, tuple)):
       return values.Elements(element, items=[read_element(item) for item in value])
     raise ArgumentError(
-        f'{path}: expected a tf.data.Dataset or a list of elements. Received: {_describe(value)}'
+      f'{path}: expected a tf.data.Dataset or a list of elements. Received: {_describe(value)}'
     )
 
   return read
@@ -259,7 +278,7 @@ def _sorted_type(tff_type: tff.Type) -> tff.Type:
     return tff_type
   fields = [(name, _sorted_type(member)) for name, member in values.members(tff_type)]
   if all(name is not None for name, _ in fields):
-    return tff.StructType(sorted(fields, key=lambda field: field[0]))
+    return tff.StructType(sorted(fields, key=values.name_of))
   return tff.StructType([member if name is None else (name, member) for name, member in fields])
 
 
@@ -268,7 +287,9 @@ def _has_unsorted_record(spec: Any) -> bool:
   items = _named_items(spec) or []
   names = [name for name, _ in items]
   record = not isinstance(spec, Mapping) and None not in names
-  return (record and names != sorted(names)) or any(_has_unsorted_record(s) for _, s in items)
+  return (record and items != sorted(items, key=values.name_of)) or any(
+    _has_unsorted_record(s) for _, s in items
+  )
 
 
 def _as_dicts(element: Any, *rest: Any) -> Any:

@@ -1,8 +1,8 @@
 """Runs the work of the clients of one call, in parallel threads."""
 
-from collections.abc import Callable, Sequence
 import concurrent.futures
 import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tffpers.runtime.in_process import values
@@ -17,8 +17,8 @@ class ClientError(RuntimeError):
 
   def __init__(self, position: int, num_clients: int, error: Exception):
     super().__init__(
-        f'The work of the client at position {position} of {num_clients} failed: '
-        f'{type(error).__name__}: {error}'
+      f'The work of the client at position {position} of {num_clients} failed: '
+      f'{type(error).__name__}: {error}'
     )
     self.position = position
 
@@ -35,7 +35,7 @@ class Threads:
     self._parallelism = parallelism
     # One less than `parallelism`: the caller's own thread works too.
     self._executor = concurrent.futures.ThreadPoolExecutor(
-        max(1, parallelism - 1), thread_name_prefix='tffpers-client'
+      max(1, parallelism - 1), thread_name_prefix='tffpers-client'
     )
 
   def map(self, fn: Callable[[Any], Any], items: Sequence[Any]) -> list:

@@ -1,16 +1,14 @@
 """The TFF context that evaluates computations with TensorFlow in this process."""
 
 import threading
-from typing import Any
 import weakref
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tffpers.runtime.in_process import arguments
+from tffpers.runtime.in_process import arguments, evaluate, results
 from tffpers.runtime.in_process import clients as client_threads
-from tffpers.runtime.in_process import evaluate
-from tffpers.runtime.in_process import results
 
 
 class InProcessContext(tff.framework.SyncContext):

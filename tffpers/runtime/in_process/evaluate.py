@@ -10,9 +10,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tffpers.runtime.in_process import graph
-from tffpers.runtime.in_process import intrinsics
-from tffpers.runtime.in_process import values
+from tffpers.runtime.in_process import graph, intrinsics, values
 
 _Scope = dict[Any, Any]
 _Evaluator = Callable[[_Scope], Any]
@@ -32,8 +30,8 @@ class Compiler:
       if isinstance(block, kind):
         return method(self, block)
     raise NotImplementedError(
-        'The in_process runtime cannot evaluate this kind of TFF building block. '
-        f'Received: {type(block).__name__}, type={block.type_signature}'
+      'The in_process runtime cannot evaluate this kind of TFF building block. '
+      f'Received: {type(block).__name__}, type={block.type_signature}'
     )
 
   def _reference(self, block: tff.framework.Reference) -> _Evaluator:
@@ -88,15 +86,15 @@ class Compiler:
 
 
 _METHODS = {
-    tff.framework.Reference: Compiler._reference,
-    tff.framework.Selection: Compiler._selection,
-    tff.framework.Struct: Compiler._struct,
-    tff.framework.Call: Compiler._call,
-    tff.framework.Lambda: Compiler._lambda,
-    tff.framework.Block: Compiler._block,
-    tff.framework.Intrinsic: Compiler._intrinsic,
-    tff.framework.Literal: Compiler._literal,
-    tff.framework.CompiledComputation: Compiler._compiled,
+  tff.framework.Reference: Compiler._reference,
+  tff.framework.Selection: Compiler._selection,
+  tff.framework.Struct: Compiler._struct,
+  tff.framework.Call: Compiler._call,
+  tff.framework.Lambda: Compiler._lambda,
+  tff.framework.Block: Compiler._block,
+  tff.framework.Intrinsic: Compiler._intrinsic,
+  tff.framework.Literal: Compiler._literal,
+  tff.framework.CompiledComputation: Compiler._compiled,
 }
 
 
@@ -104,8 +102,8 @@ def _tensorflow_function(block: tff.framework.CompiledComputation) -> Callable[[
   """A compiled TensorFlow block as a function from its argument to its result."""
   if block.proto.WhichOneof('computation') != 'tensorflow':
     raise NotImplementedError(
-        'The in_process runtime runs TensorFlow only. '
-        f'Received: {block.proto.WhichOneof("computation")} computation'
+      'The in_process runtime runs TensorFlow only. '
+      f'Received: {block.proto.WhichOneof("computation")} computation'
     )
   tensorflow, signature = block.proto.tensorflow, block.type_signature
   definition = tf.compat.v1.GraphDef()
@@ -115,14 +113,14 @@ def _tensorflow_function(block: tff.framework.CompiledComputation) -> Callable[[
   if not outputs:  # an empty structure; TensorFlow has no function without results
     return lambda arg: unflatten(iter(()))
   specs = values.tensor_specs(signature.parameter)
-  inputs = list(zip(_tensor_names(tensorflow.parameter), specs))
+  inputs = list(zip(_tensor_names(tensorflow.parameter), specs, strict=True))
   # Only the worker's own bookkeeping reads the token, but it must be fed.
   token = tensorflow.session_token_tensor_name
   run = graph.Graph(
-      definition,
-      inputs + ([(token, tf.TensorSpec((), tf.string))] if token else []),
-      outputs,
-      tensorflow.initialize_op,
+    definition,
+    inputs + ([(token, tf.TensorSpec((), tf.string))] if token else []),
+    outputs,
+    tensorflow.initialize_op,
   )
   extra = [tf.constant('')] if token else []
   return lambda arg: unflatten(iter(run(flatten(arg) + extra)))

@@ -8,13 +8,16 @@ inputs fed from a pool, and tables and iterators, which are made afresh per call
 """
 
 import collections
-from collections.abc import Callable, Iterable, Sequence
 import itertools
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
+from tensorflow.core.framework.graph_pb2 import GraphDef
+from tensorflow.core.framework.node_def_pb2 import NodeDef
 from tensorflow.python.ops import handle_data_util  # types a resource input; nothing public does
 
 from tffpers.runtime.in_process import graph_def as graph_defs
+from tffpers.runtime.in_process import values
 
 _uid = itertools.count()
 
@@ -34,11 +37,11 @@ class Graph:
   """
 
   def __init__(
-      self,
-      graph_def: tf.compat.v1.GraphDef,
-      inputs: Sequence[tuple[str, tf.TensorSpec]],
-      outputs: Sequence[str],
-      initializer: str,
+    self,
+    graph_def: GraphDef,
+    inputs: Sequence[tuple[str, tf.TensorSpec]],
+    outputs: Sequence[str],
+    initializer: str,
   ):
     graph_defs.make_function_names_unique(graph_def, f'_tffpers{next(_uid)}')
     fed = [name for name, _ in inputs]
@@ -48,13 +51,13 @@ class Graph:
     tables = [node for node in used if node.op in graph_defs.ANONYMOUS]
     self._pool = collections.deque([[_make_variable(node) for node in self._variables]])
 
-    resources = [(f'{n.name}:0', tf.TensorSpec((), tf.resource)) for n in self._variables + tables]
-    feeds = [*resources, *inputs]
+    made = [f'{node.name}:0' for node in tables]
+    resources = [f'{node.name}:0' for node in self._variables] + made
+    feeds = [*((name, tf.TensorSpec((), tf.resource)) for name in resources), *inputs]
     handles = [variable.handle for variable in self._pool[0]]
-    make = [f'{node.name}:0' for node in tables]
-    self._tables = _function(graph_def, inputs, make) if tables else None
-    self._initialize = _function(graph_def, feeds, [], initializer, handles) if initializer else None
-    self._body = _function(graph_def, feeds, outputs, '', handles)
+    self._tables = _function(graph_def, inputs, made) if made else None
+    self._initialize = _function(graph_def, feeds, [initializer], handles) if initializer else None
+    self._body = _function(graph_def, feeds, outputs, handles)
 
   def __call__(self, args: Sequence[tf.Tensor]) -> Sequence[tf.Tensor]:
     """Runs the initialiser, then the block, on resources no other running call holds."""
@@ -72,38 +75,43 @@ class Graph:
       self._pool.append(variables)
 
 
-def _make_variable(node: tf.compat.v1.NodeDef) -> tf.Variable:
+def _make_variable(node: NodeDef) -> tf.Variable:
   """An eager variable of the dtype, shape and device of a `VarHandleOp` node."""
-  dtype, shape = tf.as_dtype(node.attr['dtype'].type), tf.TensorShape(node.attr['shape'].shape)
-  zeros = tf.zeros([] if shape.rank is None else [size or 0 for size in shape], dtype)
+  spec = tf.TensorSpec(node.attr['shape'].shape, tf.as_dtype(node.attr['dtype'].type))
   with tf.device(node.device or None):
-    return tf.Variable(zeros, dtype=dtype, shape=shape)
+    return tf.Variable(values.zeros(spec), dtype=spec.dtype, shape=spec.shape)
 
 
 def _function(
-    graph_def: tf.compat.v1.GraphDef,
-    feeds: Sequence[tuple[str, tf.TensorSpec]],
-    outputs: Sequence[str],
-    initializer: str = '',
-    handles: Iterable[tf.Tensor] = (),
+  graph_def: GraphDef,
+  feeds: Sequence[tuple[str, tf.TensorSpec]],
+  targets: Sequence[str],
+  handles: Sequence[tf.Tensor] = (),
 ) -> Callable[..., Sequence[tf.Tensor]]:
-  """Imports what `outputs` (or the initialiser) need as one function of `feeds`."""
+  """Imports what `targets` need as one function of `feeds`.
+
+  Args:
+    graph_def: The whole graph.
+    feeds: Names and specs of the tensors to feed.
+    targets: Names of tensors to return, or of one operation to run.
+    handles: Eager resources like those in the first of the feeds.
+  """
   names = [name for name, _ in feeds]
-  part = graph_defs.extract(graph_def, [initializer] if initializer else outputs, names)
+  part = graph_defs.extract(graph_def, targets, names)
   wired = graph_defs.input_names(part)
 
   def body(*args):
-    for handle, arg in zip(handles, args):
+    for handle, arg in zip(handles, args[: len(handles)], strict=True):
       handle_data_util.copy_handle_data(handle, arg)
-    given = dict(zip(names, args))
+    given = dict(zip(names, args, strict=True))
     inputs = {name: arg for name, arg in given.items() if name in wired}
-    wanted = [initializer] if initializer else [name for name in outputs if name not in given]
+    wanted = [name for name in targets if name not in given]
     found = tf.import_graph_def(part, input_map=inputs, return_elements=wanted, name='')
-    if initializer:
+    if found and isinstance(found[0], tf.Operation):
       with tf.control_dependencies(found):
         return [tf.constant(True)]
-    given.update(zip(wanted, found))
-    return [tf.identity(given[name]) for name in outputs]
+    given.update(zip(wanted, found, strict=True))
+    return [tf.identity(given[name]) for name in targets]
 
   # The public call checks and flattens a signature each time, which costs several times
   # the call itself; the arguments here are flat and checked already.

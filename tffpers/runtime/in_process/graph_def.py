@@ -2,18 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import tensorflow as tf
-
-GraphDef = tf.compat.v1.GraphDef
-NodeDef = tf.compat.v1.NodeDef
+from tensorflow.core.framework.graph_pb2 import GraphDef
+from tensorflow.core.framework.node_def_pb2 import NodeDef
 
 # Resource makers that TensorFlow can also make anonymously, so that two calls never meet.
 ANONYMOUS = {
-    'HashTableV2': 'AnonymousHashTable',
-    'MutableHashTableV2': 'AnonymousMutableHashTable',
-    'MutableHashTableOfTensorsV2': 'AnonymousMutableHashTableOfTensors',
-    'MutableDenseHashTableV2': 'AnonymousMutableDenseHashTable',
-    'IteratorV2': 'AnonymousIteratorV3',
+  'HashTableV2': 'AnonymousHashTable',
+  'MutableHashTableV2': 'AnonymousMutableHashTable',
+  'MutableHashTableOfTensorsV2': 'AnonymousMutableHashTableOfTensors',
+  'MutableDenseHashTableV2': 'AnonymousMutableDenseHashTable',
+  'IteratorV2': 'AnonymousIteratorV3',
 }
 _SHARING = ('container', 'shared_name', 'use_node_name_sharing')
 
@@ -80,9 +78,9 @@ def refuse_shared_resources(nodes: Iterable[NodeDef], library) -> None:
   for node in _all_nodes(top, _used_library(top, library)):
     if 'shared_name' in node.attr:
       raise NotImplementedError(
-          'This TensorFlow resource would be shared between clients that run at the same time; '
-          'expected variables, lookup tables and datasets only, or the `native` runtime. '
-          f'Received: op={node.op!r}, node={node.name!r}'
+        'This TensorFlow resource would be shared between clients that run at the same time; '
+        'expected variables, lookup tables and datasets only, or the `native` runtime. '
+        f'Received: op={node.op!r}, node={node.name!r}'
       )
 
 

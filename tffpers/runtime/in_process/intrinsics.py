@@ -4,6 +4,7 @@ Means, sums, extremes, the arithmetic operators and the secure operators do not 
 here: TFF rewrites them into those below before a computation is run.
 """
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -24,19 +25,18 @@ def build(uri: str, tff_type: tff.Type) -> Callable[[Clients], Any]:
   """
   if uri == 'generic_zero':
     return lambda clients: _zeros(tff_type)
-  operator = _OPERATORS.get(uri)
-  if operator is None:
+  run = _OPERATORS.get(uri)
+  if run is None:
     raise NotImplementedError(
-        f'This TFF operator is not known to the in_process runtime; expected one of '
-        f'{sorted(_OPERATORS)}. Received: {uri!r}'
+      f'This TFF operator is not known to the in_process runtime; expected one of '
+      f'{sorted(_OPERATORS)}. Received: {uri!r}'
     )
-  return lambda clients: lambda arg: operator(clients, tff_type, arg)
+  return lambda clients: lambda arg: run(clients, tff_type, arg)
 
 
 def _zeros(tff_type: tff.Type) -> Any:
   specs = values.tensor_specs(tff_type)
-  zeros = [tf.zeros(spec.shape, spec.dtype) for spec in specs]
-  return values.unflattener(tff_type)(iter(zeros))
+  return values.unflattener(tff_type)(values.zeros(spec) for spec in specs)
 
 
 def _identity(clients, tff_type, arg):
@@ -74,7 +74,7 @@ def _zip_at_clients(clients, tff_type, arg):
   if tff_type.result.all_equal:
     return values.Everywhere(_pick(arg, lambda value: value.value))
   spread = _pick(arg, clients.spread)
-  return [_pick(spread, lambda value: value[i]) for i in range(clients.number)]  # pylint: disable=cell-var-from-loop
+  return [_pick(spread, operator.itemgetter(i)) for i in range(clients.number)]
 
 
 def _pick(arg: Any, pick: Callable[[Any], Any]) -> Any:
@@ -125,24 +125,24 @@ def _sequence_sum(clients, tff_type, arg):
   flatten, unflatten = values.flattener(tff_type.result), values.unflattener(tff_type.result)
   total = flatten(_zeros(tff_type.result))
   for item in arg:
-    total = [a + b for a, b in zip(total, flatten(item))]
+    total = [a + b for a, b in zip(total, flatten(item), strict=True)]
   return unflatten(iter(total))
 
 
 _OPERATORS = {
-    'federated_aggregate': _aggregate,
-    'federated_apply': _apply,
-    'federated_broadcast': _everywhere,
-    'federated_eval_at_clients': _eval_at_clients,
-    'federated_eval_at_server': _eval_at_server,
-    'federated_map': _map,
-    'federated_map_all_equal': _map_all_equal,
-    'federated_select': _select,
-    'federated_value_at_clients': _everywhere,
-    'federated_value_at_server': _identity,
-    'federated_zip_at_clients': _zip_at_clients,
-    'federated_zip_at_server': _identity,
-    'sequence_map': _sequence_map,
-    'sequence_reduce': _sequence_reduce,
-    'sequence_sum': _sequence_sum,
+  'federated_aggregate': _aggregate,
+  'federated_apply': _apply,
+  'federated_broadcast': _everywhere,
+  'federated_eval_at_clients': _eval_at_clients,
+  'federated_eval_at_server': _eval_at_server,
+  'federated_map': _map,
+  'federated_map_all_equal': _map_all_equal,
+  'federated_select': _select,
+  'federated_value_at_clients': _everywhere,
+  'federated_value_at_server': _identity,
+  'federated_zip_at_clients': _zip_at_clients,
+  'federated_zip_at_server': _identity,
+  'sequence_map': _sequence_map,
+  'sequence_reduce': _sequence_reduce,
+  'sequence_sum': _sequence_sum,
 }

@@ -42,7 +42,9 @@ def _struct_writer(tff_type: tff.StructType) -> Callable[[Any, int], Any]:
   names = [name for name, _ in fields]
   writers = [writer(member) for _, member in fields]
   build = values.container_builder(tff_type)
-  return lambda value, n: build([(k, w(v, n)) for k, w, v in zip(names, writers, value)])
+  return lambda value, n: build(
+    [(k, w(v, n)) for k, w, v in zip(names, writers, value, strict=True)]
+  )
 
 
 def _federated_writer(tff_type: tff.FederatedType) -> Callable[[Any, int], Any]:

@@ -33,10 +33,10 @@ class Elements:
   """
 
   def __init__(
-      self,
-      element_type: tff.Type,
-      variant: tf.Tensor | None = None,
-      items: Sequence[Any] | None = None,
+    self,
+    element_type: tff.Type,
+    variant: tf.Tensor | None = None,
+    items: Sequence[Any] | None = None,
   ):
     self._type = element_type
     self._variant = variant
@@ -62,14 +62,13 @@ class Elements:
 
   def _from_items(self) -> tf.data.Dataset:
     """A dataset whose variant has the order of tensors that TFF's graphs expect."""
-    specs, flatten, order = tensor_specs(self._type), flattener(self._type), _variant_order(self._type)
-    specs = tuple(specs[i] for i in order)
+    flatten, order = flattener(self._type), _variant_order(self._type)
+    specs = [tensor_specs(self._type)[i] for i in order]
     rows = [[flatten(item)[i] for i in order] for item in self._items or ()]
     if not rows:
       # An element of the right type that is then dropped: there is no other way to say the type.
-      zeros = tuple(tf.zeros([size or 0 for size in spec.shape], spec.dtype) for spec in specs)
-      return tf.data.Dataset.from_tensors(zeros).take(0)
-    columns = list(zip(*rows))
+      return tf.data.Dataset.from_tensors(tuple(zeros(spec) for spec in specs)).take(0)
+    columns = list(zip(*rows, strict=True))
     if all(len({tuple(tensor.shape) for tensor in column}) == 1 for column in columns):
       return tf.data.Dataset.from_tensor_slices(tuple(tf.stack(column) for column in columns))
     datasets = [tf.data.Dataset.from_tensors(tuple(row)) for row in rows]
@@ -79,7 +78,7 @@ class Elements:
 def _concatenate(datasets: list[tf.data.Dataset]) -> tf.data.Dataset:
   """Datasets one after another, in a tree: a chain would nest as deep as there are elements."""
   while len(datasets) > 1:
-    pairs = zip(datasets[::2], datasets[1::2])
+    pairs = zip(datasets[::2], datasets[1::2], strict=False)  # an odd one out is kept
     joined = [first.concatenate(second) for first, second in pairs]
     datasets = joined + datasets[len(joined) * 2 :]
   return datasets[0]
@@ -88,6 +87,17 @@ def _concatenate(datasets: list[tf.data.Dataset]) -> tf.data.Dataset:
 def members(tff_type: tff.StructType) -> list[tuple[str | None, tff.Type]]:
   """The names (None where unnamed) and types of a structure's fields."""
   return tff.structure.to_elements(tff_type)
+
+
+def name_of(field: tuple[Any, ...]) -> str:
+  """The name of a named field given as (name, …), to sort by."""
+  return field[0]
+
+
+def zeros(spec: tf.TensorSpec) -> tf.Tensor:
+  """The smallest tensor of zeros that fits `spec`."""
+  sizes = [] if spec.shape.rank is None else [size or 0 for size in spec.shape]
+  return tf.zeros(sizes, spec.dtype)
 
 
 def tensor_specs(tff_type: tff.Type | None) -> list[tf.TensorSpec]:
@@ -123,7 +133,7 @@ def _appender(tff_type: tff.Type) -> Callable[[Any, list], None]:
   appenders = [_appender(member) for _, member in members(tff_type)]
 
   def append(value: Any, out: list) -> None:
-    for append_member, member in zip(appenders, value):
+    for append_member, member in zip(appenders, value, strict=True):
       append_member(member, out)
 
   return append
@@ -151,9 +161,9 @@ def _variant_order(element_type: tff.Type) -> list[int]:
   def ordered(tff_type: tff.Type, value: Any) -> list[int]:
     if not isinstance(tff_type, tff.StructType):
       return [value]
-    fields = [(name, t, v) for (name, t), v in zip(members(tff_type), value)]
+    fields = [(name, t, v) for (name, t), v in zip(members(tff_type), value, strict=True)]
     if fields and fields[0][0] is not None:
-      fields.sort(key=lambda field: field[0])
+      fields.sort(key=name_of)
     return [i for _, t, v in fields for i in ordered(t, v)]
 
   return ordered(element_type, numbered)
@@ -173,8 +183,8 @@ def container_builder(tff_type: tff.StructType) -> Callable[[list[tuple[str | No
   container = tff_type.python_container
   if any(names) and not all(names):
     raise ValueError(
-        'A result must be a structure with all fields named or none; no Python container '
-        f'has both. Received: type={tff_type}'
+      'A result must be a structure with all fields named or none; no Python container '
+      f'has both. Received: type={tff_type}'
     )
   if container is not None and (attrs.has(container) or hasattr(container, '_fields')):
     return lambda pairs: container(**dict(pairs))
