@@ -16,7 +16,8 @@ hypothesis.settings.register_profile('tffpers', deadline=None, max_examples=50, 
 hypothesis.settings.load_profile('tffpers')
 
 DATA = pathlib.Path(
-    os.environ.get('TFFPERS_DATA', pathlib.Path(__file__).parents[2] / 'shared' / 'data'))
+  os.environ.get('TFFPERS_DATA', pathlib.Path(__file__).parents[2] / 'shared' / 'data')
+)
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tffpers import modelling
-from tffpers import seeds
+from tffpers import modelling, seeds
 
 EVALUATION_BATCH = 128
 
@@ -39,8 +38,9 @@ class LocalTraining:
   def __post_init__(self):
     if not isinstance(self.optimizer, tff.learning.optimizers.Optimizer):
       raise TypeError(
-          'optimizer must be one of tff.learning.optimizers: it is a recipe, so each client gets '
-          f'slots of its own. Received: optimizer={self.optimizer!r}')
+        'optimizer must be one of tff.learning.optimizers: it is a recipe, so each client gets '
+        f'slots of its own. Received: optimizer={self.optimizer!r}'
+      )
     for name, low in (('epochs', 0), ('batch_size', 1)):
       value = getattr(self, name)
       if not isinstance(value, int) or value < low:
@@ -75,12 +75,12 @@ def num_targets(loss_fn: modelling.LossFn, data: Batch) -> tf.Tensor:
 
 
 def train(
-    data: Batch,
-    gradients_fn: Callable[[Batch, tf.Tensor], tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]],
-    variables: list[tf.Variable],
-    settings: LocalTraining,
-    seed: tf.Tensor,
-    adjust: Callable[[list[tf.Tensor], list[tf.Tensor]], list[tf.Tensor]] | None = None,
+  data: Batch,
+  gradients_fn: Callable[[Batch, tf.Tensor], tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]],
+  variables: list[tf.Variable],
+  settings: LocalTraining,
+  seed: tf.Tensor,
+  adjust: Callable[[list[tf.Tensor], list[tf.Tensor]], list[tf.Tensor]] | None = None,
 ) -> LocalResult:
   """Runs the local steps of one round on `variables`.
 
@@ -98,12 +98,13 @@ def train(
   """
   n = num_rows(data)
   optimizer = settings.optimizer
-  slots = tf.nest.map_structure(tf.convert_to_tensor, optimizer.initialize(
-      [tf.TensorSpec(v.shape, v.dtype) for v in variables]))
+  slots = tf.nest.map_structure(
+    tf.convert_to_tensor, optimizer.initialize([tf.TensorSpec(v.shape, v.dtype) for v in variables])
+  )
   shuffle_seed, noise_seed = seeds.fold(seed, 0), seeds.fold(seed, 1)
 
   def step(order, start, slots, loss_sum, weight_sum, count):
-    rows = order[start:start + settings.batch_size]
+    rows = order[start : start + settings.batch_size]
     batch = tf.nest.map_structure(lambda t: tf.gather(t, rows), data)
     gradients, loss, weight = gradients_fn(batch, seeds.fold(noise_seed, count))
     if settings.clip_norm is not None:
@@ -116,24 +117,28 @@ def train(
 
   def epoch(index, *state):
     order = tf.random.experimental.stateless_shuffle(
-        tf.range(n), seeds.fold(shuffle_seed, index), alg='philox')
+      tf.range(n), seeds.fold(shuffle_seed, index), alg='philox'
+    )
     _, *state = tf.while_loop(
-        lambda start, *_: start < n, lambda start, *s: step(order, start, *s), (0, *state),
-        parallel_iterations=1)
+      lambda start, *_: start < n,
+      lambda start, *s: step(order, start, *s),
+      (0, *state),
+      parallel_iterations=1,
+    )
     return index + 1, *state
 
   _, _, loss_sum, weight_sum, count = tf.while_loop(
-      lambda index, *_: index < settings.epochs, epoch, (0, slots, 0.0, 0.0, 0),
-      parallel_iterations=1)
+    lambda index, *_: index < settings.epochs, epoch, (0, slots, 0.0, 0.0, 0), parallel_iterations=1
+  )
   return LocalResult(loss_sum / weight_sum, count)
 
 
 def model_gradients(
-    bound: modelling.BoundModel,
-    loss_fn: modelling.LossFn,
-    batch: Batch,
-    seed: tf.Tensor,
-    variables: list[tf.Variable] | None = None,
+  bound: modelling.BoundModel,
+  loss_fn: modelling.LossFn,
+  batch: Batch,
+  seed: tf.Tensor,
+  variables: list[tf.Variable] | None = None,
 ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
   """Gradient of a batch's mean loss, plus the model's own regularisers.
 
@@ -156,15 +161,16 @@ def model_gradients(
     if bound.model.losses:
       objective += tf.add_n([tf.cast(loss, tf.float32) for loss in bound.model.losses])
   gradients = tape.gradient(
-      objective, variables or bound.trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    objective, variables or bound.trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO
+  )
   return [tf.convert_to_tensor(g) for g in gradients], loss_sum, weight_sum
 
 
 def evaluate(
-    predict: Callable[[Any, tf.Tensor], Any],
-    metrics: list[tf.keras.metrics.Metric],
-    loss_fn: modelling.LossFn,
-    data: Batch,
+  predict: Callable[[Any, tf.Tensor], Any],
+  metrics: list[tf.keras.metrics.Metric],
+  loss_fn: modelling.LossFn,
+  data: Batch,
 ) -> dict[str, tf.Tensor]:
   """Loss and metrics of `predict` on all of a client's data, per target.
 
@@ -184,16 +190,20 @@ def evaluate(
     metric.reset_state()
 
   def step(start, loss_sum, weight_sum):
-    batch = tf.nest.map_structure(lambda t: t[start:start + EVALUATION_BATCH], data)
+    batch = tf.nest.map_structure(lambda t: t[start : start + EVALUATION_BATCH], data)
     prediction = predict(batch['x'], start // EVALUATION_BATCH)
     losses, weights = modelling.per_target_losses(loss_fn, batch['y'], prediction)
     for metric in metrics:
       metric.update_state(batch['y'], prediction, sample_weight=weights)
-    return (start + EVALUATION_BATCH, loss_sum + tf.reduce_sum(losses * weights),
-            weight_sum + tf.reduce_sum(weights))
+    return (
+      start + EVALUATION_BATCH,
+      loss_sum + tf.reduce_sum(losses * weights),
+      weight_sum + tf.reduce_sum(weights),
+    )
 
   _, loss_sum, weight_sum = tf.while_loop(
-      lambda start, *_: start < n, step, (0, 0.0, 0.0), parallel_iterations=1)
+    lambda start, *_: start < n, step, (0, 0.0, 0.0), parallel_iterations=1
+  )
   results = {'loss': loss_sum / weight_sum}
   for metric in metrics:
     value = tf.cast(metric.result(), tf.float32)

@@ -84,7 +84,7 @@ def kl_divergence(a: Natural, b: Natural) -> tf.Tensor:
 
   ½ Σ [ λ_b (μ_a − μ_b)² + λ_b/λ_a − 1 + ln(λ_a/λ_b) ] with μ = γ/λ on *both*
   sides. Its gradient is that of TensorFlow's autodiff; `kl_gradient` gives the
-  analytic one with respect to mean and log scale.
+  analytic one for mean and log scale.
 
   Args:
     a: Proper Gaussians (λ > 0).
@@ -101,23 +101,28 @@ def kl_divergence(a: Natural, b: Natural) -> tf.Tensor:
 
 
 def kl_gradient(
-    loc: tf.Tensor, scale: tf.Tensor, target_loc: tf.Tensor, target_lam: tf.Tensor
+  loc: tf.Tensor,
+  scale: tf.Tensor,
+  target_loc: tf.Tensor,
+  scaled_target_lam: tf.Tensor,
+  factor: float | tf.Tensor = 1.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """Gradient of KL(N(loc, scale²) ‖ target) for `loc` and for ln `scale`.
+  """Gradient of factor · KL(N(loc, scale²) ‖ target) for `loc` and for ln `scale`.
 
-  ∂/∂μ = λ_b (μ − μ_b) and ∂/∂ln σ = λ_b σ² − 1. Autodiff through the divergence
+  ∂KL/∂μ = λ_b (μ − μ_b) and ∂KL/∂ln σ = λ_b σ² − 1. Autodiff through the divergence
   costs several times more than these two lines in a training step.
 
   Args:
     loc: Means μ, any shape, floating.
     scale: Standard deviations σ > 0, same shape.
     target_loc: Means μ_b of the target, same shape.
-    target_lam: Precisions λ_b > 0 of the target, same shape.
+    scaled_target_lam: factor · λ_b, same shape, λ_b > 0 the target's precisions.
+    factor: What the divergence is multiplied with, a scalar.
 
   Returns:
     The two gradients, each of the weight's shape.
   """
-  return target_lam * (loc - target_loc), target_lam * tf.square(scale) - 1.0
+  return (scaled_target_lam * (loc - target_loc), scaled_target_lam * tf.square(scale) - factor)
 
 
 def signal_to_noise(natural: Natural) -> tf.Tensor:

@@ -32,7 +32,7 @@ class MaskedCrossEntropy(tf.keras.losses.Loss):
     return tf.cast(tf.not_equal(y_true, self.mask_value), tf.float32)
 
   def __call__(
-      self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
+    self, y_true: tf.Tensor, y_pred: tf.Tensor, sample_weight: tf.Tensor | None = None
   ) -> tf.Tensor:
     """Mean over the targets that count, scalar; 0 where none does."""
     weights = self.weights(y_true)
@@ -41,7 +41,8 @@ class MaskedCrossEntropy(tf.keras.losses.Loss):
       extra = weights.shape.rank - sample_weight.shape.rank
       weights *= tf.reshape(sample_weight, tf.concat([tf.shape(sample_weight), [1] * extra], 0))
     return tf.math.divide_no_nan(
-        tf.reduce_sum(self.call(y_true, y_pred) * weights), tf.reduce_sum(weights))
+      tf.reduce_sum(self.call(y_true, y_pred) * weights), tf.reduce_sum(weights)
+    )
 
   def get_config(self) -> dict[str, object]:
     """Constructor arguments as plain JSON."""

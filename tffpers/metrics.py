@@ -93,9 +93,10 @@ def majority_share(targets: npt.ArrayLike) -> float:
 
 def accuracy_name(names: Iterable[str]) -> str | None:
   """The metric that is the accuracy: `accuracy`, else the first whose name ends so."""
-  names = list(names)
   found = [name for name in names if name.endswith('accuracy')]
-  return 'accuracy' if 'accuracy' in found else next(iter(found), None)
+  if 'accuracy' in found or not found:
+    return 'accuracy' if found else None
+  return found[0]
 
 
 def table(histories: Mapping[str, Iterable[Mapping[str, float]]]) -> str:

@@ -8,14 +8,14 @@ its variables in a fixed order, keyed by position, never by Keras' automatic nam
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from tffpers import seeds
 
-LossFn = Callable[[Any, Any], tf.Tensor]
-Metric = tf.keras.metrics.Metric | Callable[[Any, Any], tf.Tensor]
+LossFn: TypeAlias = Callable[[Any, Any], tf.Tensor]
+Metric: TypeAlias = tf.keras.metrics.Metric | Callable[[Any, Any], tf.Tensor]
 
 
 class ModelWeights(NamedTuple):
@@ -52,7 +52,8 @@ class ModelSpec:
   def data_spec(self) -> dict[str, Any]:
     """Specs of a whole client's `{'x', 'y'}` with a leading axis of any length."""
     x, y = tf.nest.map_structure(
-        lambda spec: tf.TensorSpec([None, *spec.shape], spec.dtype), self.element_spec)
+      lambda spec: tf.TensorSpec([None, *spec.shape], spec.dtype), self.element_spec
+    )
     return {'x': x, 'y': y}
 
 
@@ -64,38 +65,41 @@ class BoundModel:
     model: The Keras model.
     trainable: Its trainable variables.
     non_trainable: Its other variables.
-    initial: Their initial values, drawn from the seed given to `bind`; None if none was.
+    initial: Their initial values, drawn from the seed given to `bind`; empty if none was.
   """
 
   model: tf.keras.Model
   trainable: list[tf.Variable]
   non_trainable: list[tf.Variable]
-  initial: ModelWeights | None
+  initial: ModelWeights
 
   def initial_value(self, variable: tf.Variable) -> tf.Tensor:
     """What a trainable variable starts with under the seed given to `bind`."""
-    for candidate, value in zip(self.trainable, self.initial.trainable, strict=True):
+    for candidate, value in zip(self.trainable, self.initial.trainable, strict=False):
       if candidate is variable:
         return value
-    raise ValueError(f'{variable.name} is no trainable variable of {self.model.name}')
+    raise ValueError(f'{variable.name} is no trainable variable of {self.model.name} with a seed')
 
   def assign(self, weights: ModelWeights) -> None:
     """Sets all variables."""
     tf.nest.map_structure(
-        lambda variable, value: variable.assign(value),
-        [self.trainable, self.non_trainable], [weights.trainable, weights.non_trainable])
+      lambda variable, value: variable.assign(value),
+      [self.trainable, self.non_trainable],
+      [weights.trainable, weights.non_trainable],
+    )
 
   def read(self) -> ModelWeights:
     """Values of all variables."""
     return ModelWeights(
-        [v.read_value() for v in self.trainable], [v.read_value() for v in self.non_trainable])
+      [v.read_value() for v in self.trainable], [v.read_value() for v in self.non_trainable]
+    )
 
 
 def inspect_model(
-    model_fn: Callable[[], tf.keras.Model],
-    loss_fn: LossFn,
-    metrics_fn: Callable[[], list[Metric]],
-    element_spec: tuple[Any, Any],
+  model_fn: Callable[[], tf.keras.Model],
+  loss_fn: LossFn,
+  metrics_fn: Callable[[], list[Metric]],
+  element_spec: tuple[Any, Any],
 ) -> ModelSpec:
   """Checks a user's model and reads its shapes.
 
@@ -117,22 +121,28 @@ def inspect_model(
   _check_element_spec(element_spec)
   if isinstance(model_fn, tf.keras.Model) or not callable(model_fn):
     raise TypeError(
-        'model_fn must be a function without arguments that builds a new tf.keras.Model, such as '
-        f'`lambda: tffpers.keras.models.mlp()`. Received: model_fn={model_fn!r}')
+      'model_fn must be a function without arguments that builds a new tf.keras.Model, such as '
+      f'`lambda: tffpers.keras.models.mlp()`. Received: model_fn={model_fn!r}'
+    )
   with tf.Graph().as_default():
     model = build_model(model_fn, element_spec)
     weights = ModelWeights(
-        *([tf.TensorSpec(v.shape, v.dtype) for v in variables]
-          for variables in (model.trainable_variables, model.non_trainable_variables)))
+      *(
+        [tf.TensorSpec(v.shape, v.dtype) for v in variables]
+        for variables in (model.trainable_variables, model.non_trainable_variables)
+      )
+    )
   with tf.Graph().as_default():
     if model_fn() is model:
       raise TypeError(
-          'model_fn must build a new model at each call: clients would share variables otherwise. '
-          f'Received: the same model twice, {model.name!r}')
+        'model_fn must build a new model at each call: clients would share variables otherwise. '
+        f'Received: the same model twice, {model.name!r}'
+      )
   if not weights.trainable:
     raise ValueError(
-        'The model has no trainable variables, so there is nothing to learn. '
-        f'Received: model={model.name!r} with {len(weights.non_trainable)} other variables')
+      'The model has no trainable variables, so there is nothing to learn. '
+      f'Received: model={model.name!r} with {len(weights.non_trainable)} other variables'
+    )
   return ModelSpec(model_fn, loss_fn, metrics_fn, element_spec, weights)
 
 
@@ -152,15 +162,14 @@ def bind(spec: ModelSpec, seed: tf.Tensor | None = None) -> BoundModel:
   with randomness, _captured_initial_values(values, draw=seed is not None):
     model = build_model(spec.model_fn, spec.element_spec)
   trainable, non_trainable = model.trainable_variables, model.non_trainable_variables
-  initial = None
-  if seed is not None:
-    initial = ModelWeights(
-        [values[v.ref()] for v in trainable], [values[v.ref()] for v in non_trainable])
+  initial = ModelWeights(
+    *([values[v.ref()] for v in group if seed is not None] for group in (trainable, non_trainable))
+  )
   return BoundModel(model, trainable, non_trainable, initial)
 
 
 def build_model(
-    model_fn: Callable[[], tf.keras.Model], element_spec: tuple[Any, Any]
+  model_fn: Callable[[], tf.keras.Model], element_spec: tuple[Any, Any]
 ) -> tf.keras.Model:
   """A built model in the current graph, or TypeError for anything but a Keras model."""
   model = model_fn()
@@ -168,8 +177,10 @@ def build_model(
     raise TypeError(f'model_fn must return a tf.keras.Model. Received: {type(model).__name__}')
   if not model.built:
     # A subclassed model has no variables, hence nothing to train, until it is called.
-    model(tf.nest.map_structure(
-        lambda s: tf.zeros([1, *s.shape], s.dtype), element_spec[0]), training=False)
+    model(
+      tf.nest.map_structure(lambda s: tf.zeros([1, *s.shape], s.dtype), element_spec[0]),
+      training=False,
+    )
   return model
 
 
@@ -193,8 +204,9 @@ def per_target_losses(loss_fn: LossFn, y: Any, prediction: Any) -> tuple[tf.Tens
   losses = tf.cast(call(y, prediction), tf.float32)
   if losses.shape.rank == 0:
     raise ValueError(
-        'loss_fn must return one loss per target, so that means over clients and batches can be '
-        f'taken per target. Received: a scalar from loss_fn={loss_fn!r}')
+      'loss_fn must return one loss per target, so that means over clients and batches can be '
+      f'taken per target. Received: a scalar from loss_fn={loss_fn!r}'
+    )
   weigh = getattr(loss_fn, 'weights', None)
   return losses, tf.ones_like(losses) if weigh is None else tf.cast(weigh(y), tf.float32)
 
@@ -210,15 +222,17 @@ def as_keras_metrics(metrics: list[Metric]) -> list[tf.keras.metrics.Metric]:
     if not isinstance(metric, tf.keras.metrics.Metric):
       if not callable(metric):
         raise TypeError(
-            'metrics_fn must return Keras metrics or functions (y, prediction) -> values. '
-            f'Received: {metric!r}')
+          'metrics_fn must return Keras metrics or functions (y, prediction) -> values. '
+          f'Received: {metric!r}'
+        )
       metric = tf.keras.metrics.MeanMetricWrapper(metric, name=metric.__name__)
     result.append(metric)
   names = [metric.name for metric in result]
   if len(set(names)) < len(names) or {'loss', 'num_examples', 'num_targets'} & set(names):
     raise TypeError(
-        "Metric names must be distinct and other than 'loss', 'num_examples', 'num_targets'. "
-        f'Received: names={names}')
+      "Metric names must be distinct and other than 'loss', 'num_examples', 'num_targets'. "
+      f'Received: names={names}'
+    )
   return result
 
 
@@ -226,8 +240,9 @@ def _check_element_spec(element_spec: Any) -> None:
   pair = isinstance(element_spec, tuple) and len(element_spec) == 2
   if not pair or not all(isinstance(s, tf.TensorSpec) for s in tf.nest.flatten(element_spec)):
     raise TypeError(
-        'element_spec must be a pair (x, y) of tf.TensorSpec for one example. '
-        f'Received: element_spec={element_spec!r}')
+      'element_spec must be a pair (x, y) of tf.TensorSpec for one example. '
+      f'Received: element_spec={element_spec!r}'
+    )
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib import axes as axes_lib
 from matplotlib import figure as figure_lib
+from matplotlib import ticker
 from matplotlib.backends import backend_agg
 
 from tffpers import metrics
@@ -72,11 +73,11 @@ def compare(results: Mapping[str, Measured], path: Path) -> None:
   _draw_accuracy(figure.axes[0], histories)
   _draw_loss(figure.axes[1], histories)
   _draw_clients(figure.axes[2], {
-      name: _accuracies(result.clients.values()) for name, result in results.items()})
+      name: accuracies(result.clients.values()) for name, result in results.items()})
   _save(figure, path)
 
 
-def _accuracies(rows: Iterable[Mapping[str, Any]]) -> list[float]:
+def accuracies(rows: Iterable[Mapping[str, Any]]) -> list[float]:
   rows = list(rows)
   prefix = 'client_'
   accuracy = metrics.accuracy_name(
@@ -100,7 +101,7 @@ def _save(figure: figure_lib.Figure, path: Path) -> None:
 
 
 def _draw_accuracy(axes: axes_lib.Axes, histories: Mapping[str, History]) -> None:
-  axes.set(xlabel='round', ylabel='test accuracy')
+  _over_rounds(axes, 'test accuracy')
   for i, (name, history) in enumerate(histories.items()):
     accuracy = metrics.history_accuracy(history[-1]) if history else None
     columns = {'S': f'server_{accuracy}', 'MT': f'clients_{accuracy}_weighted'}
@@ -108,10 +109,15 @@ def _draw_accuracy(axes: axes_lib.Axes, histories: Mapping[str, History]) -> Non
 
 
 def _draw_loss(axes: axes_lib.Axes, histories: Mapping[str, History]) -> None:
-  axes.set(xlabel='round', ylabel='test loss')
+  _over_rounds(axes, 'test loss')
   for i, (name, history) in enumerate(histories.items()):
     columns = {'S': 'server_loss', 'MT': 'clients_loss_weighted'}
     _draw_columns(axes, i, name, history, columns)
+
+
+def _over_rounds(axes: axes_lib.Axes, label: str) -> None:
+  axes.set(xlabel='round', ylabel=label)
+  axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
 
 
 def _draw_columns(

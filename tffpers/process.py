@@ -48,8 +48,9 @@ class PersonalizedProcess:
     server, client = self.server_state_type, self.client_state_type
     if server.placement is not tff.SERVER or client.placement is not tff.CLIENTS:
       raise TypeError(
-          'A process needs server state at SERVER and client state at CLIENTS. '
-          f'Received: server state {server}, client state {client}')
+        'A process needs server state at SERVER and client state at CLIENTS. '
+        f'Received: server state {server}, client state {client}'
+      )
     self._check_next(server, client)
     states = self.evaluate.type_signature.parameter
     server.check_assignable_from(states[0])
@@ -60,14 +61,18 @@ class PersonalizedProcess:
     placements = [x.placement for x in result]
     if placements != [tff.SERVER, tff.CLIENTS, tff.SERVER, tff.CLIENTS]:
       raise TypeError(
-          'next must return (server state, client states, metrics, client metrics) placed at '
-          f'server, clients, server, clients. Received: placements={placements}')
+        'next must return (server state, client states, metrics, client metrics) placed at '
+        f'server, clients, server, clients. Received: placements={placements}'
+      )
     for name, state, before, after in (
-        ('server', server, parameter[0], result[0]), ('client', client, parameter[1], result[1])):
+      ('server', server, parameter[0], result[0]),
+      ('client', client, parameter[1], result[1]),
+    ):
       if not (before.is_assignable_from(state) and before.is_assignable_from(after)):
         raise TypeError(
-            f'next must map the {name} state to its own type, the one that initialisation gives. '
-            f'Expected {state}. Received: before={before}, after={after}')
+          f'next must map the {name} state to its own type, the one that initialisation gives. '
+          f'Expected {state}. Received: before={before}, after={after}'
+        )
 
   @property
   def server_state_type(self) -> tff.FederatedType:

@@ -11,11 +11,15 @@ _HELP = 'Run `make run` or `make test` in the repository: both build the locked 
 def problem() -> str | None:
   """One sentence on what was found and what to do, or None if all is well."""
   if sys.version_info[:2] not in ((3, 10), (3, 11)):
-    return (f'Found Python {platform.python_version()}, but TensorFlow Federated 0.87 runs on '
-            f'Python 3.10 and 3.11 only. {_HELP}')
+    return (
+      f'Found Python {platform.python_version()}, but TensorFlow Federated 0.87 runs on '
+      f'Python 3.10 and 3.11 only. {_HELP}'
+    )
   if (platform.system(), platform.machine()) != ('Linux', 'x86_64'):
-    return (f'Found {platform.system()} on {platform.machine()}, but TensorFlow Federated 0.87 '
-            'has wheels for Linux on x86-64 only; use such a machine or container.')
+    return (
+      f'Found {platform.system()} on {platform.machine()}, but TensorFlow Federated 0.87 '
+      'has wheels for Linux on x86-64 only; use such a machine or container.'
+    )
   for package, wanted in WANTED.items():
     try:
       found = importlib.metadata.version(package)

@@ -79,33 +79,33 @@ def keras_randomness(seed: tf.Tensor, *, sample: bool | None = None) -> Iterator
 def _normal(self, shape, mean=0.0, stddev=1.0, dtype=None, nonce=None):
   del self, nonce
   dtype = dtype or tf.keras.backend.floatx()
-  return tf.random.stateless_normal(
-      shape, noise.next_seed(), mean, stddev, dtype, alg='philox')
+  return tf.random.stateless_normal(shape, noise.next_seed(), mean, stddev, dtype, alg='philox')
 
 
 def _uniform(self, shape, minval=0.0, maxval=None, dtype=None, nonce=None):
   del self, nonce
   dtype = dtype or tf.keras.backend.floatx()
-  return tf.random.stateless_uniform(
-      shape, noise.next_seed(), minval, maxval, dtype, alg='philox')
+  return tf.random.stateless_uniform(shape, noise.next_seed(), minval, maxval, dtype, alg='philox')
 
 
 def _truncated_normal(self, shape, mean=0.0, stddev=1.0, dtype=None, nonce=None):
   del self, nonce
   dtype = dtype or tf.keras.backend.floatx()
   return tf.random.stateless_truncated_normal(
-      shape, noise.next_seed(), mean, stddev, dtype, alg='philox')
+    shape, noise.next_seed(), mean, stddev, dtype, alg='philox'
+  )
 
 
 def _dropout(self, inputs, rate, noise_shape=None):
   del self
   return tf.nn.experimental.stateless_dropout(
-      inputs, rate=rate, seed=noise.next_seed(), noise_shape=noise_shape, rng_alg='philox')
+    inputs, rate=rate, seed=noise.next_seed(), noise_shape=noise_shape, rng_alg='philox'
+  )
 
 
 _DRAWS = {
-    'random_normal': _normal,
-    'random_uniform': _uniform,
-    'truncated_normal': _truncated_normal,
-    'dropout': _dropout,
+  'random_normal': _normal,
+  'random_uniform': _uniform,
+  'truncated_normal': _truncated_normal,
+  'dropout': _dropout,
 }

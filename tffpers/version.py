@@ -1,3 +1,3 @@
 """The version of tffpers."""
 
-VERSION = "0.1.0"
+VERSION = '0.1.0'

@@ -14,9 +14,10 @@ from tffpers.algorithms import build_fed_avg, build_virtual, template
 
 SIZES = [10, 7, 5]
 BUILDERS = {
-    'fed_avg': functools.partial(build_fed_avg, model_fn=toy.plain_model),
-    'virtual': functools.partial(
-        build_virtual, model_fn=toy.bayesian_model, client_num_examples=SIZES),
+  'fed_avg': functools.partial(build_fed_avg, model_fn=toy.plain_model),
+  'virtual': functools.partial(
+    build_virtual, model_fn=toy.bayesian_model, client_num_examples=SIZES
+  ),
 }
 
 
@@ -36,8 +37,9 @@ def process(name):
 
 
 def test_same_seed_gives_the_same_bits(process):
-  toy.assert_equal(toy.run(process, SIZES, [[0, 1], [2, 1]]),
-                   toy.run(process, SIZES, [[0, 1], [2, 1]]))
+  toy.assert_equal(
+    toy.run(process, SIZES, [[0, 1], [2, 1]]), toy.run(process, SIZES, [[0, 1], [2, 1]])
+  )
 
 
 def test_another_seed_gives_other_weights(process):
@@ -64,17 +66,18 @@ def test_client_state_is_the_same_whenever_it_is_initialised(process):
   """A client that enters late gets what it would have had at the start."""
   server, _, _, _ = toy.run(process, SIZES, [[0, 1]])
   first = toy.start(process, SIZES)[1]
-  late = process.initialize_client(server, [
-      template.ClientInfo(i, n, seeds.derive(1, 'client', str(i))) for i, n in enumerate(SIZES)])
+  late = process.initialize_client(
+    server,
+    [template.ClientInfo(i, n, seeds.derive(1, 'client', str(i))) for i, n in enumerate(SIZES)],
+  )
   toy.assert_equal(late, first)
 
 
 def test_evaluation_is_repeatable_and_changes_nothing(process):
   server, clients, _, _ = toy.run(process, SIZES, [[0, 1]])
   before = tf.nest.map_structure(np.copy, (server, clients))
-  data = [toy.test_data(i, 9) for i in range(3)]
-  toy.assert_equal(process.evaluate(server, clients, data),
-                   process.evaluate(server, clients, data))
+  data = [toy.held_out(i, 9) for i in range(3)]
+  toy.assert_equal(process.evaluate(server, clients, data), process.evaluate(server, clients, data))
   toy.assert_equal((server, clients), before)
 
 
@@ -113,7 +116,8 @@ def test_client_with_non_finite_data_is_masked_counted_and_keeps_its_state(name,
   bad = toy.train_data(1, 7)
   bad['train']['x'][3, 1] = value
   after, new, metrics, client_metrics = process.next(
-      server, clients[:2], [toy.train_data(0, 10), bad])
+    server, clients[:2], [toy.train_data(0, 10), bad]
+  )
   assert metrics['num_nonfinite'] == 1
   assert client_metrics[1]['nonfinite'] == 1
   toy.assert_equal(new[1], clients[1])
@@ -125,13 +129,15 @@ def test_one_example_trains(process):
   server, clients = toy.start(process, SIZES)
   after, new, _, (metrics,) = process.next(server, clients[:1], [toy.train_data(0, 1)])
   assert metrics['num_examples'] == 1
-  assert any(np.any(x != y) for x, y in zip(
-      tf.nest.flatten(new[0]), tf.nest.flatten(clients[0]), strict=True))
+  assert any(
+    np.any(x != y)
+    for x, y in zip(tf.nest.flatten(new[0]), tf.nest.flatten(clients[0]), strict=True)
+  )
 
 
 def test_evaluation_of_no_data_is_missing_not_zero(process):
   server, clients = toy.start(process, SIZES)
-  (result,) = process.evaluate(server, clients[:1], [toy.test_data(0, 0)])
+  (result,) = process.evaluate(server, clients[:1], [toy.held_out(0, 0)])
   for part in result.values():
     assert np.isnan(part['loss'])
     assert np.isnan(part['accuracy'])
@@ -141,9 +147,11 @@ def test_evaluation_of_no_data_is_missing_not_zero(process):
 def test_evaluation_of_a_long_client_is_the_mean_over_all_examples(process):
   """More examples than one evaluation batch, against two halves recombined."""
   server, clients = toy.start(process, SIZES)
-  whole = toy.test_data(0, 301)
-  halves = [{'test': {k: v[part] for k, v in whole['test'].items()}, 'seed': whole['seed']}
-            for part in (slice(0, 100), slice(100, None))]
+  whole = toy.held_out(0, 301)
+  halves = [
+    {'test': {k: v[part] for k, v in whole['test'].items()}, 'seed': whole['seed']}
+    for part in (slice(0, 100), slice(100, None))
+  ]
   (all_,) = process.evaluate(server, clients[:1], [whole])
   parts = process.evaluate(server, [clients[0]] * 2, halves)
   for key in ('loss', 'accuracy'):
@@ -158,13 +166,14 @@ def aggregations(computation):
   found = []
 
   def visit(node):
-    if isinstance(node, tff.framework.Call) and isinstance(
-        node.function, tff.framework.Intrinsic):
+    if isinstance(node, tff.framework.Call) and isinstance(node.function, tff.framework.Intrinsic):
       takes = node.argument is not None and tff.types.contains(
-          node.argument.type_signature, lambda t: isinstance(t, tff.FederatedType)
-          and t.placement is tff.CLIENTS)
+        node.argument.type_signature,
+        lambda t: isinstance(t, tff.FederatedType) and t.placement is tff.CLIENTS,
+      )
       gives = isinstance(node.type_signature, tff.FederatedType) and (
-          node.type_signature.placement is tff.SERVER)
+        node.type_signature.placement is tff.SERVER
+      )
       if takes and gives:
         argument = node.argument
         if isinstance(argument, tff.framework.Struct):
@@ -206,16 +215,24 @@ def test_model_that_was_built_already_is_refused(name):
 
 def test_model_without_weights_is_refused(name):
   arguments = {**BUILDERS[name].keywords, **toy.settings()}
-  arguments['model_fn'] = lambda: tf.keras.Sequential([
-      tf.keras.layers.InputLayer([3]), tf.keras.layers.Flatten()])
+  arguments['model_fn'] = lambda: tf.keras.Sequential(
+    [tf.keras.layers.InputLayer([3]), tf.keras.layers.Flatten()]
+  )
   with pytest.raises(ValueError, match='no trainable variables'):
     BUILDERS[name].func(**arguments)
 
 
-@pytest.mark.parametrize(('argument', 'value', 'error'), [
-    ('epochs', -1, ValueError), ('epochs', 1.5, ValueError), ('batch_size', 0, ValueError),
-    ('clip_norm', 0.0, ValueError), ('optimizer', tf.keras.optimizers.SGD(0.1), TypeError),
-    ('element_spec', tf.TensorSpec([3]), TypeError)])
+@pytest.mark.parametrize(
+  ('argument', 'value', 'error'),
+  [
+    ('epochs', -1, ValueError),
+    ('epochs', 1.5, ValueError),
+    ('batch_size', 0, ValueError),
+    ('clip_norm', 0.0, ValueError),
+    ('optimizer', tf.keras.optimizers.SGD(0.1), TypeError),
+    ('element_spec', tf.TensorSpec([3]), TypeError),
+  ],
+)
 def test_wrong_argument_is_refused_by_name(name, argument, value, error):
   with pytest.raises(error, match=f'{argument}.*Received'):
     BUILDERS[name](**toy.settings(**{argument: value}))

@@ -18,15 +18,26 @@ def half_squared_error(y, prediction):
 
 
 def one_weight():
-  return tf.keras.Sequential([
-      tf.keras.layers.InputLayer([1]), tf.keras.layers.Dense(1, use_bias=False)])
+  return tf.keras.Sequential(
+    [tf.keras.layers.InputLayer([1]), tf.keras.layers.Dense(1, use_bias=False)]
+  )
 
 
 @functools.cache
 def linear(**overrides):
-  return build_fed_avg(model_fn=one_weight, **toy.settings(**{
-      'loss_fn': half_squared_error, 'metrics_fn': lambda: [], 'element_spec': LINEAR_SPEC,
-      'epochs': 1, 'batch_size': 10, **overrides}))
+  return build_fed_avg(
+    model_fn=one_weight,
+    **toy.settings(
+      **{
+        'loss_fn': half_squared_error,
+        'metrics_fn': lambda: [],
+        'element_spec': LINEAR_SPEC,
+        'epochs': 1,
+        'batch_size': 10,
+        **overrides,
+      }
+    ),
+  )
 
 
 def client(x, y):
@@ -47,9 +58,9 @@ def test_one_round_averages_by_examples_not_by_clients_or_batches():
   # Client a: one example, x = 1, y = 0: w ← 1 − 0.1·1 = 0.9.
   # Client b: three examples x = 1, y = 3: w − 3 shrinks by 0.9³: w = 3 − 2·0.729 = 1.542.
   server, clients, metrics, _ = process.next(
-      server, clients, [client([1], [0]), client([1, 1, 1], [3, 3, 3])])
-  np.testing.assert_allclose(
-      server.model.weights.trainable[0], (0.9 + 3 * 1.542) / 4, rtol=1e-6)
+    server, clients, [client([1], [0]), client([1, 1, 1], [3, 3, 3])]
+  )
+  np.testing.assert_allclose(server.model.weights.trainable[0], (0.9 + 3 * 1.542) / 4, rtol=1e-6)
   assert metrics == {'num_clients': 2, 'weight': 4.0, 'num_nonfinite': 0}
   np.testing.assert_allclose(clients[0].weights.trainable[0], 0.9, rtol=1e-6)
   np.testing.assert_allclose(clients[1].weights.trainable[0], 1.542, rtol=1e-6)
@@ -69,7 +80,8 @@ def test_loss_is_the_mean_per_example_whatever_the_batches():
     process = linear(batch_size=batch_size, optimizer=frozen)
     server, clients = start(process, 0.0)
     _, _, _, (metrics,) = process.next(
-        server, clients[:1], [client([1] * 5, [0, 0, 0, 0, np.sqrt(20)])])
+      server, clients[:1], [client([1] * 5, [0, 0, 0, 0, np.sqrt(20)])]
+    )
     np.testing.assert_allclose(metrics['loss'], 2.0, rtol=1e-6)
 
 
@@ -86,21 +98,29 @@ def test_equals_tffs_own_fed_avg_on_full_batches():
   sizes = [10, 7, 3]
   server, clients, _, _ = toy.run(process, sizes, [[0, 1, 2]] * 2)
   initial, _ = toy.start(process, sizes)
-  spec = tf.nest.map_structure(
-      lambda s: tf.TensorSpec([None, *s.shape], s.dtype), toy.ELEMENT_SPEC)
+  spec = tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape], s.dtype), toy.ELEMENT_SPEC)
   stock = tff.learning.algorithms.build_weighted_fed_avg(
-      lambda: tff.learning.models.from_keras_model(
-          toy.plain_model(), loss=toy.settings()['loss_fn'], input_spec=spec),
-      client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-      server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0))
-  state = stock.set_model_weights(stock.initialize(), tff.learning.models.ModelWeights(
-      initial.model.weights.trainable, []))
-  data = [tf.data.Dataset.from_tensor_slices((e['x'], e['y'])).batch(100).repeat(2)
-          for e in (toy.examples(i, n) for i, n in enumerate(sizes))]
+    lambda: tff.learning.models.from_keras_model(
+      toy.plain_model(), loss=toy.settings()['loss_fn'], input_spec=spec
+    ),
+    client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+    server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0),
+  )
+  state = stock.set_model_weights(
+    stock.initialize(), tff.learning.models.ModelWeights(initial.model.weights.trainable, [])
+  )
+  data = [
+    tf.data.Dataset.from_tensor_slices((e['x'], e['y'])).batch(100).repeat(2)
+    for e in (toy.examples(i, n) for i, n in enumerate(sizes))
+  ]
   for _ in range(2):
     state = stock.next(state, data).state
-  toy.assert_close(server.model.weights.trainable,
-                   list(stock.get_model_weights(state).trainable), rtol=1e-5, atol=1e-6)
+  toy.assert_close(
+    server.model.weights.trainable,
+    list(stock.get_model_weights(state).trainable),
+    rtol=1e-5,
+    atol=1e-6,
+  )
 
 
 def test_mt_is_the_clients_last_model_and_s_the_servers():
@@ -124,18 +144,30 @@ def test_server_momentum_does_not_drift_in_a_round_where_nobody_counts():
 
 
 def batch_norm_model():
-  return tf.keras.Sequential([
-      tf.keras.layers.InputLayer([1]), tf.keras.layers.BatchNormalization(momentum=0.5),
-      tf.keras.layers.Dense(1)])
+  return tf.keras.Sequential(
+    [
+      tf.keras.layers.InputLayer([1]),
+      tf.keras.layers.BatchNormalization(momentum=0.5),
+      tf.keras.layers.Dense(1),
+    ]
+  )
 
 
 def test_batch_norm_statistics_are_averaged_by_examples():
-  process = build_fed_avg(model_fn=batch_norm_model, **toy.settings(
-      loss_fn=half_squared_error, metrics_fn=lambda: [], element_spec=LINEAR_SPEC,
-      epochs=1, batch_size=10))
+  process = build_fed_avg(
+    model_fn=batch_norm_model,
+    **toy.settings(
+      loss_fn=half_squared_error,
+      metrics_fn=lambda: [],
+      element_spec=LINEAR_SPEC,
+      epochs=1,
+      batch_size=10,
+    ),
+  )
   server, clients = toy.start(process, [2, 2])
   server, _, _, _ = process.next(
-      server, clients, [client([0, 0], [0, 0]), client([10, 10], [0, 0])])
+    server, clients, [client([0, 0], [0, 0]), client([10, 10], [0, 0])]
+  )
   mean, variance = server.model.weights.non_trainable
   # Each client moves halfway from the start (0, 1) to its batch: means 0 and 5, variances ½.
   np.testing.assert_allclose(mean, [2.5], rtol=1e-6)
@@ -156,12 +188,20 @@ class Counter(tf.keras.layers.Layer):
 
 def test_integer_counters_stay_on_their_client():
   def model():
-    return tf.keras.Sequential([
-        tf.keras.layers.InputLayer([1]), Counter(), tf.keras.layers.Dense(1)])
+    return tf.keras.Sequential(
+      [tf.keras.layers.InputLayer([1]), Counter(), tf.keras.layers.Dense(1)]
+    )
 
-  process = build_fed_avg(model_fn=model, **toy.settings(
-      loss_fn=half_squared_error, metrics_fn=lambda: [], element_spec=LINEAR_SPEC,
-      epochs=3, batch_size=10))
+  process = build_fed_avg(
+    model_fn=model,
+    **toy.settings(
+      loss_fn=half_squared_error,
+      metrics_fn=lambda: [],
+      element_spec=LINEAR_SPEC,
+      epochs=3,
+      batch_size=10,
+    ),
+  )
   server, clients = toy.start(process, [1, 1])
   for _ in range(2):
     server, clients, _, _ = process.next(server, clients, [client([1], [1]), client([], [])])
@@ -173,17 +213,23 @@ def test_integer_counters_stay_on_their_client():
 def test_frozen_layers_do_not_drift():
   def model():
     frozen = tf.keras.layers.Dense(2, trainable=False)
-    return tf.keras.Sequential([
-        tf.keras.layers.InputLayer([1]), frozen, tf.keras.layers.Dense(1)])
+    return tf.keras.Sequential([tf.keras.layers.InputLayer([1]), frozen, tf.keras.layers.Dense(1)])
 
-  process = build_fed_avg(model_fn=model, **toy.settings(
-      loss_fn=half_squared_error, metrics_fn=lambda: [], element_spec=LINEAR_SPEC,
-      server_optimizer=tff.learning.optimizers.build_sgdm(1.0, 0.9)))
+  process = build_fed_avg(
+    model_fn=model,
+    **toy.settings(
+      loss_fn=half_squared_error,
+      metrics_fn=lambda: [],
+      element_spec=LINEAR_SPEC,
+      server_optimizer=tff.learning.optimizers.build_sgdm(1.0, 0.9),
+    ),
+  )
   server, clients = toy.start(process, [2, 2])
   before = server.model.weights
   for _ in range(5):
     server, clients, _, _ = process.next(
-        server, clients, [client([1, 2], [1, 0]), client([3, 1], [1, 5])])
+      server, clients, [client([1, 2], [1, 0]), client([3, 1], [1, 5])]
+    )
   toy.assert_equal(server.model.weights.non_trainable, before.non_trainable)
   assert np.any(server.model.weights.trainable[0] != before.trainable[0])
 
@@ -193,11 +239,17 @@ def test_unweighted_factory_is_refused():
     linear(aggregator=tff.aggregators.SumFactory())
 
 
-@pytest.mark.parametrize('factory', [
+@pytest.mark.parametrize(
+  'factory',
+  [
     tff.learning.robust_aggregator(zeroing=False),
     tff.aggregators.as_weighted_aggregator(
-        tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(0.0, 2, 100.0))
-    if hasattr(tff.aggregators, 'as_weighted_aggregator') else None])
+      tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(0.0, 2, 100.0)
+    )
+    if hasattr(tff.aggregators, 'as_weighted_aggregator')
+    else None,
+  ],
+)
 def test_tffs_own_aggregators_apply(factory):
   process = linear(aggregator=factory)
   server, clients = start(process, 0.0)

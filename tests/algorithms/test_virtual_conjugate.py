@@ -95,8 +95,10 @@ def test_v4a_one_sequential_pass_is_exact_in_any_order(order):
 def test_v4a_posterior_does_not_depend_on_the_sharding():
   (a0, b0), (a1, b1), (a2, b2) = clients(correlated=False)
   merged = [(a0 + a1, b0 + b1), (a2, b2)]
-  assert_is(parallel_round(*start(2), merged)[0],
-            parallel_round(*start(3), [(a0, b0), (a1, b1), (a2, b2)])[0])
+  assert_is(
+    parallel_round(*start(2), merged)[0],
+    parallel_round(*start(3), [(a0, b0), (a1, b1), (a2, b2)])[0],
+  )
 
 
 def test_v4b_correlated_clients_converge_to_the_mean_field_optimum():
@@ -114,6 +116,9 @@ def test_v4c_damping_reaches_the_same_fixed_point(damping):
   data = clients(correlated=True)
   posterior, factors = start(3)
   for _ in range(600):
-    posterior, factors = parallel_round(posterior, factors, data, 1 / 3) if damping < 0.5 else (
-        sequential_pass(posterior, factors, data, range(3), damping))
+    posterior, factors = (
+      parallel_round(posterior, factors, data, 1 / 3)
+      if damping < 0.5
+      else (sequential_pass(posterior, factors, data, range(3), damping))
+    )
   assert_is(posterior, exact(data), 1e-9)

@@ -15,29 +15,35 @@ ELEMENT_SPEC = (tf.TensorSpec([NUM_FEATURES], tf.float32), tf.TensorSpec([], tf.
 
 
 def plain_model() -> tf.keras.Model:
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       tf.keras.layers.InputLayer([NUM_FEATURES]),
       tf.keras.layers.Dense(4, activation='tanh'),
-      tf.keras.layers.Dense(NUM_CLASSES)])
+      tf.keras.layers.Dense(NUM_CLASSES),
+    ]
+  )
 
 
 def bayesian_model(**kwargs) -> tf.keras.Model:
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       tf.keras.layers.InputLayer([NUM_FEATURES]),
       tk.layers.BayesianDense(4, activation='tanh', **kwargs),
-      tk.layers.BayesianDense(NUM_CLASSES, **kwargs)])
+      tk.layers.BayesianDense(NUM_CLASSES, **kwargs),
+    ]
+  )
 
 
 def settings(**overrides) -> dict[str, object]:
   """Arguments that every builder takes."""
   return {
-      'loss_fn': tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-      'metrics_fn': lambda: [tf.keras.metrics.SparseCategoricalAccuracy('accuracy')],
-      'element_spec': ELEMENT_SPEC,
-      'optimizer': tff.learning.optimizers.build_sgdm(0.1),
-      'epochs': 2,
-      'batch_size': 4,
-      **overrides,
+    'loss_fn': tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    'metrics_fn': lambda: [tf.keras.metrics.SparseCategoricalAccuracy('accuracy')],
+    'element_spec': ELEMENT_SPEC,
+    'optimizer': tff.learning.optimizers.build_sgdm(0.1),
+    'epochs': 2,
+    'batch_size': 4,
+    **overrides,
   }
 
 
@@ -52,15 +58,16 @@ def train_data(client: int, n: int, round_: int = 0, seed: int = 1) -> dict[str,
   return {'train': examples(client, n), 'seed': seeds.derive(seed, 'train', round_, str(client))}
 
 
-def test_data(client: int, n: int, seed: int = 1) -> dict[str, object]:
+def held_out(client: int, n: int, seed: int = 1) -> dict[str, object]:
   return {'test': examples(100 + client, n), 'seed': seeds.derive(seed, 'evaluate', str(client))}
 
 
 def start(process, sizes: Sequence[int], seed: int = 1):
   """Server state and the states of clients with the given numbers of examples."""
   server = process.initialize(seeds.derive(seed, 'server'))
-  info = [template.ClientInfo(i, n, seeds.derive(seed, 'client', str(i)))
-          for i, n in enumerate(sizes)]
+  info = [
+    template.ClientInfo(i, n, seeds.derive(seed, 'client', str(i))) for i, n in enumerate(sizes)
+  ]
   return server, list(process.initialize_client(server, info))
 
 
@@ -70,8 +77,8 @@ def run(process, sizes: Sequence[int], rounds: Sequence[Sequence[int]], seed: in
   metrics, client_metrics = None, None
   for r, chosen in enumerate(rounds):
     server, new, metrics, client_metrics = process.next(
-        server, [clients[i] for i in chosen],
-        [train_data(i, sizes[i], r, seed) for i in chosen])
+      server, [clients[i] for i in chosen], [train_data(i, sizes[i], r, seed) for i in chosen]
+    )
     for i, state in zip(chosen, new, strict=True):
       clients[i] = state
   return server, clients, metrics, client_metrics
@@ -88,5 +95,3 @@ def assert_equal(a, b) -> None:
 def assert_close(a, b, rtol: float = 1e-6, atol: float = 1e-7) -> None:
   for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
     np.testing.assert_allclose(x, y, rtol=rtol, atol=atol)
-
-

@@ -66,34 +66,34 @@ THE END
 """
 
 
-def speeches(text, name="mini"):
+def speeches(text, name='mini'):
   return _plays.parse(text, name).speeches
 
 
 def test_capitals_speakers_directions_and_headings():
   assert speeches(CAPITALS) == [
-    ("ROSALIND", "I pray thee, sweet Orlando,\nnow be gone."),
-    ("ORLANDO", "I will.\nThe door is shut."),
-    ("FIRST LORD", "No faith."),
-    ("FIRST LORD", "I am here."),
-    ("ORLANDO", "And I."),
-    ("ROSALIND", "What, are there but three?\nHey ho."),
-    ("ORLANDO", "One line."),
+    ('ROSALIND', 'I pray thee, sweet Orlando,\nnow be gone.'),
+    ('ORLANDO', 'I will.\nThe door is shut.'),
+    ('FIRST LORD', 'No faith.'),
+    ('FIRST LORD', 'I am here.'),
+    ('ORLANDO', 'And I.'),
+    ('ROSALIND', 'What, are there but three?\nHey ho.'),
+    ('ORLANDO', 'One line.'),
   ]
 
 
 def test_speeches_of_several_and_of_nobody_are_counted():
-  assert _plays.parse(CAPITALS, "mini").left_out == len("We hear.") + len("We too.") + len(
-    "The same. A wood."
+  assert _plays.parse(CAPITALS, 'mini').left_out == len('We hear.') + len('We too.') + len(
+    'The same. A wood.'
   )
 
 
 def test_capitals_without_full_stop():
-  text = "ACT I\n\nSCENE I\n\nPUCK\nHow now, spirit.\n\nFIRST FAIRY\n      Over hill.\n\nPUCK\nI.\n"
+  text = 'ACT I\n\nSCENE I\n\nPUCK\nHow now, spirit.\n\nFIRST FAIRY\n      Over hill.\n\nPUCK\nI.\n'
   assert speeches(text) == [
-    ("PUCK", "How now, spirit."),
-    ("FIRST FAIRY", "Over hill."),
-    ("PUCK", "I."),
+    ('PUCK', 'How now, spirit.'),
+    ('FIRST FAIRY', 'Over hill.'),
+    ('PUCK', 'I.'),
   ]
 
 
@@ -145,66 +145,66 @@ My lord.
 
 def test_abbreviations_stand_for_the_only_person_they_can_mean():
   assert speeches(ABBREVIATED) == [
-    ("HAMLET", "Swear."),
-    ("HAMLET", "Yes.\nNothing."),
-    ("GUILDENSTERN", "Ay, madam."),
-    ("GUILDENSTERN", "No."),
-    ("GUILDENSTERN", "What?"),
-    ("COR", "I am nobody."),
-    ("CORNWALL", "I am the duke."),
-    ("1 CLOWN", "A grave."),
-    ("FIRST SERV", "My lord."),
+    ('HAMLET', 'Swear.'),
+    ('HAMLET', 'Yes.\nNothing.'),
+    ('GUILDENSTERN', 'Ay, madam.'),
+    ('GUILDENSTERN', 'No.'),
+    ('GUILDENSTERN', 'What?'),
+    ('COR', 'I am nobody.'),
+    ('CORNWALL', 'I am the duke.'),
+    ('1 CLOWN', 'A grave.'),
+    ('FIRST SERV', 'My lord.'),
   ]
 
 
 @pytest.mark.parametrize(
-  "direction",
+  'direction',
   [
-    "[Exit.",
-    "[Enter [all but] Bob.]",
-    "[Enter Ann [and Bob.]",
-    "{Exit.]",
-    "Enter Ann, reading\nit.]",
-    "[The Ghosts] vanish.]",
-    "[Enter Ann,\nBob.",
-    "[Exit.}",
-    "Exeunt.",
-    "[He goes\n\nout.]",
-    "@@@",
+    '[Exit.',
+    '[Enter [all but] Bob.]',
+    '[Enter Ann [and Bob.]',
+    '{Exit.]',
+    'Enter Ann, reading\nit.]',
+    '[The Ghosts] vanish.]',
+    '[Enter Ann,\nBob.',
+    '[Exit.}',
+    'Exeunt.',
+    '[He goes\n\nout.]',
+    '@@@',
   ],
 )
 def test_directions_left_open_or_nested_are_removed(direction):
-  text = f"ACT I.\n\nANN.\nGo.\n\n{direction}\n\nBOB.\nStay.\n\nANN.\nWell.\n"
-  assert speeches(text) == [("ANN", "Go."), ("BOB", "Stay."), ("ANN", "Well.")]
+  text = f'ACT I.\n\nANN.\nGo.\n\n{direction}\n\nBOB.\nStay.\n\nANN.\nWell.\n'
+  assert speeches(text) == [('ANN', 'Go.'), ('BOB', 'Stay.'), ('ANN', 'Well.')]
 
 
 @pytest.mark.parametrize(
-  "line", ["Go.", "Go. [Exit Boy.", "Go. Exit", "Go.Exit Boy", "Go. [Going.]"]
+  'line', ['Go.', 'Go. [Exit Boy.', 'Go. Exit', 'Go.Exit Boy', 'Go. [Going.]']
 )
 def test_directions_within_a_line_are_removed(line):
-  assert speeches(f"ACT I.\n\nANN.\n{line}\nNow.\n") == [("ANN", "Go.\nNow.")]
+  assert speeches(f'ACT I.\n\nANN.\n{line}\nNow.\n') == [('ANN', 'Go.\nNow.')]
 
 
 def test_words_of_speech_that_look_like_directions_stay():
-  text = "ACT I.\n\nANN.\nGo,\nEnter the city.\nScene by scene.\n\nBOB.\nAct well.\n"
-  assert speeches(text) == [("ANN", "Go,\nEnter the city.\nScene by scene."), ("BOB", "Act well.")]
+  text = 'ACT I.\n\nANN.\nGo,\nEnter the city.\nScene by scene.\n\nBOB.\nAct well.\n'
+  assert speeches(text) == [('ANN', 'Go,\nEnter the city.\nScene by scene.'), ('BOB', 'Act well.')]
 
 
 def test_licence_and_typography_go():
   text = (
-    "Licence of Project Gutenberg\n\nANN.\nNot yet.\n\nACT I.\r\n\r\n"
-    "ANN.\r\n\u2018Tis\u2014\u201cso\u201d\u2026\r\n"
-    "\r\n*** END OF THE PROJECT GUTENBERG EBOOK ***\n\nANN.\nLicence.\n"
+    'Licence of Project Gutenberg\n\nANN.\nNot yet.\n\nACT I.\r\n\r\n'
+    'ANN.\r\n\u2018Tis\u2014\u201cso\u201d\u2026\r\n'
+    '\r\n*** END OF THE PROJECT GUTENBERG EBOOK ***\n\nANN.\nLicence.\n'
   )
-  assert speeches(text) == [("ANN", '\'Tis--"so"...')]
+  assert speeches(text) == [('ANN', '\'Tis--"so"...')]
 
 
 def test_one_person_under_two_names_is_one_role_where_the_play_says_so():
-  text = "ACT I.\n\nMARCIUS.\nI fought.\n\nCORIOLANUS.\nI won.\n"
-  assert [role for role, _ in speeches(text, "coriolanus")] == ["CORIOLANUS"] * 2
-  assert [role for role, _ in speeches(text, "mini")] == ["MARCIUS", "CORIOLANUS"]
+  text = 'ACT I.\n\nMARCIUS.\nI fought.\n\nCORIOLANUS.\nI won.\n'
+  assert [role for role, _ in speeches(text, 'coriolanus')] == ['CORIOLANUS'] * 2
+  assert [role for role, _ in speeches(text, 'mini')] == ['MARCIUS', 'CORIOLANUS']
 
 
 def test_by_role_keeps_the_order_of_speeches():
-  play = _plays.parse("ACT I.\n\nANN.\nOne.\n\nBOB.\nTwo.\n\nANN.\nThree.\n", "mini")
-  assert play.by_role() == {"ANN": ["One.", "Three."], "BOB": ["Two."]}
+  play = _plays.parse('ACT I.\n\nANN.\nOne.\n\nBOB.\nTwo.\n\nANN.\nThree.\n', 'mini')
+  assert play.by_role() == {'ANN': ['One.', 'Three.'], 'BOB': ['Two.']}

@@ -14,7 +14,7 @@ spoken = st.text(st.sampled_from(_text.VOCABULARY))
 def test_vocabulary_is_the_86_characters_with_ids_from_1():
   assert len(set(_text.VOCABULARY)) == 86
   assert _text.encode(_text.VOCABULARY).tolist() == list(range(1, 87))
-  assert (_text.VOCABULARY[0], _text.VOCABULARY[13], _text.VOCABULARY[-1]) == ("d", " ", "\r")
+  assert (_text.VOCABULARY[0], _text.VOCABULARY[13], _text.VOCABULARY[-1]) == ('d', ' ', '\r')
 
 
 @quick
@@ -23,12 +23,12 @@ def test_characters_outside_the_vocabulary_become_0(text):
   ids = _text.encode(text)
   assert ids.dtype == np.int32 and ids.shape == (len(text),)
   assert ids.tolist() == [_text.VOCABULARY.find(character) + 1 for character in text]
-  assert _text.decode(ids) == "".join(c for c in text if c in _text.VOCABULARY)
+  assert _text.decode(ids) == ''.join(c for c in text if c in _text.VOCABULARY)
 
 
-@pytest.mark.parametrize("ids", [[1, 87], [-1]])
+@pytest.mark.parametrize('ids', [[1, 87], [-1]])
 def test_d9_ids_out_of_range_are_refused(ids):
-  with pytest.raises(ValueError, match="lie in"):
+  with pytest.raises(ValueError, match='lie in'):
     _text.decode(np.array(ids))
 
 
@@ -45,7 +45,7 @@ def test_every_character_but_the_first_is_predicted_once(text, length):
 
 
 def test_padding_is_on_the_right_of_the_last_sequence():
-  x, y = _text.sequences("abcdef", 4)
-  assert [_text.decode(row) for row in x] == ["abcd", "ef"]
-  assert [_text.decode(row) for row in y] == ["bcde", "f"]
+  x, y = _text.sequences('abcdef', 4)
+  assert [_text.decode(row) for row in x] == ['abcd', 'ef']
+  assert [_text.decode(row) for row in y] == ['bcde', 'f']
   assert (y[1] > 0).tolist() == [True, False, False, False]

@@ -22,7 +22,7 @@ from tffpers.runtime import native
 if sys.argv[1] == 'native':
   runtime.use('native')
 else:
-  native.guard_default()
+  runtime.use_by_default("native")
 compute = tff.federated_computation(tff.federated_sum, tff.FederatedType(np.int32, tff.CLIENTS))
 assert compute([1, 2, 3]) == 6
 tasks = pathlib.Path('/proc/self/task').glob('*/children')

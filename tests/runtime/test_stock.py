@@ -106,31 +106,29 @@ def test_stock_process_gives_the_same_on_both_runtimes(work):
     np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
 
 
+# Clients send 1, 2 and 3 times (1, 1, 1, −1), of norm 2. The clipping aggregators start by
+# clipping to norm 1 (0.1 for differential privacy, whose noise has σ = 0.1·0.1/3).
 AGGREGATORS = {
-  'mean': tff.aggregators.MeanFactory,
-  'secure quantized': tff.learning.secure_aggregator,
-  'robust': tff.learning.robust_aggregator,
-  'compression': tff.learning.compression_aggregator,
-  'differential privacy': lambda: tff.learning.dp_aggregator(0.1, 3),
-  'unweighted sum': tff.aggregators.SumFactory,
-  'secure': lambda: tff.aggregators.SecureSumFactory(10.0),
+  'mean': (tff.aggregators.MeanFactory, 2.0, 1e-6),
+  'unweighted sum': (tff.aggregators.SumFactory, 6.0, 1e-6),
+  'secure sum': (lambda: tff.aggregators.SecureSumFactory(10.0), 6.0, 1e-4),
+  'secure quantized': (tff.learning.secure_aggregator, 0.5, 1e-4),
+  'robust': (tff.learning.robust_aggregator, 0.5, 1e-6),
+  'compression': (tff.learning.compression_aggregator, 0.5, 1e-6),
+  'differential privacy': (lambda: tff.learning.dp_aggregator(0.1, 3), 0.05, 0.03),
 }
 
 
 @pytest.mark.parametrize('name', AGGREGATORS)
-def test_stock_aggregator_runs(in_process, name):
-  factory = AGGREGATORS[name]()
+def test_stock_aggregator_gives_what_is_computed_by_hand(in_process, name):
+  build, expected, tolerance = AGGREGATORS[name]
+  factory = build()
   fields = collections.OrderedDict(a=tff.TensorType(np.float32, [3]), b=np.float32)
-  value_type = tff.to_type(fields)
   weighted = isinstance(factory, tff.aggregators.WeightedAggregationFactory)
-  args = (value_type, tff.TensorType(np.float32)) if weighted else (value_type,)
-  process = factory.create(*args)
+  types = [tff.to_type(fields)] + ([tff.TensorType(np.float32)] if weighted else [])
+  process = factory.create(*types)
   values = [{'a': np.full(3, i, np.float32), 'b': np.float32(-i)} for i in (1, 2, 3)]
   weights = [[1.0, 1.0, 1.0]] if weighted else []
-  output = process.next(process.initialize(), values, *weights)
-  scale = 6.0 if 'sum' in name or name == 'secure' else 2.0
-  if name != 'differential privacy':
-    # Each aggregator's own clipping and quantising bounds how close it comes.
-    tolerance = {'mean': 1e-6, 'unweighted sum': 1e-6, 'secure': 1e-4}.get(name, 2.0)
-    np.testing.assert_allclose(output.result['a'], [scale] * 3, atol=tolerance)
-  assert np.isfinite(output.result['a']).all()
+  result = process.next(process.initialize(), values, *weights).result
+  np.testing.assert_allclose(result['a'], [expected] * 3, rtol=0.0, atol=tolerance)
+  np.testing.assert_allclose(result['b'], -expected, rtol=0.0, atol=tolerance)

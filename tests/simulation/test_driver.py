@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 import toy_process
 
-from tffpers import seeds, simulation
+from tffpers import runtime, seeds, simulation
 from tffpers.datasets import federated_dataset
 
 FederatedDataset = federated_dataset.FederatedDataset
@@ -129,7 +129,7 @@ def test_d1_a_client_without_examples_changes_nothing(process):
 
 def test_f1_a_round_of_empty_clients_warns_and_changes_nothing(process):
   data = FederatedDataset.from_arrays({'a': toy_process.constant(1.0, 0)})
-  with pytest.warns(RuntimeWarning, match='Round 1: no client counted'):
+  with pytest.warns(RuntimeWarning, match='Round 1: no client had a result'):
     result = simulation.run(
         process, data, rounds=1, clients_per_round=1, seed=1, test_data=data, progress=False)
   initial = process.initialize(seeds.derive(1, 'server'))
@@ -191,7 +191,7 @@ def test_f3_a_round_in_which_all_fail_changes_nothing(process):
     result = simulation.run(
         process, data, rounds=1, clients_per_round=1, seed=1, progress=False,
         on_client_error='skip')
-  assert any('no client counted' in str(w.message) for w in caught)
+  assert any('no client had a result' in str(w.message) for w in caught)
   assert result.server_state == process.initialize(seeds.derive(1, 'server'))
   assert (result.trained_clients, result.summary['rounds']) == ([], 1)
   assert result.history[0]['train_num_clients'] == 0
@@ -204,6 +204,9 @@ def test_e2_evaluation_changes_nothing_and_gives_the_same_numbers_twice(process,
     rarely = run(p, data, rounds=4, evaluate_every=4)
     np.testing.assert_equal(often.history[-1], rarely.history[-1])
     assert len(rarely.history) == 1
+    if p is process:
+      noise = {row['clients_noise_mean'] for row in often.history}
+      assert len(noise) == 1  # One seed per client, whatever the round.
     validated = run(p, data, rounds=4, evaluate_every=4, validation_data=data)
     row = validated.history[-1]
     assert row['clients_loss_mean'] == row['validation_clients_loss_mean']
@@ -248,14 +251,33 @@ def test_f8_many_clients_in_one_round(process):
   assert result.history[0]['clients_accuracy_mean'] == 1.0
 
 
-def test_f11_only_sampled_clients_are_loaded_and_once(process):
-  data = toy_process.Watched(toy_process.data())
-  result = simulation.run(
-      process, data, **toy_process.arguments(rounds=4), sample_fn=toy_process.sampled)
-  fingerprint, trained = data.loads[:6], data.loads[6:]
-  assert sorted(fingerprint) == data.client_ids
-  assert trained == []  # They were small and still in the cache.
-  assert result.trained_clients == ['c1', 'c2', 'c3', 'c4', 'c5']
+def test_f11_only_sampled_clients_are_loaded_and_each_once(process):
+  data = toy_process.Watched(toy_process.data(40))
+  result = simulation.run(process, data, **toy_process.arguments())
+  fingerprint, trained = data.loads[:16], data.loads[16:]
+  assert len(set(data.loads)) == len(data.loads)
+  assert set(trained) == set(result.trained_clients) - set(fingerprint)
+
+
+def test_f3_a_client_whose_training_fails(process):
+  data = FederatedDataset.from_arrays(
+      {'a': toy_process.constant(1.0, 1), 'bad': toy_process.constant(7.0, 1, label=-1000),
+       'c': toy_process.constant(3.0, 1)})
+  arguments = toy_process.arguments(rounds=1, clients_per_round=None)
+  with pytest.raises(simulation.ClientError, match="training of client 'bad' failed"):
+    simulation.run(process, data, **arguments)
+  with pytest.warns(RuntimeWarning, match="training of client 'bad' failed"):
+    result = simulation.run(process, data, on_client_error='skip', **arguments)
+  assert result.server_state.mean == 2.0
+  assert result.trained_clients == ['a', 'c']
+  assert result.clients['bad']['skipped'] == 1
+
+
+def test_the_native_runtime_gives_the_same(process):
+  here = run(process, rounds=2)
+  with runtime.running('native'):
+    there = run(process, rounds=2)
+  assert_same(here, there)
 
 
 def test_the_progress_bar_goes_to_stderr(process, capsys):

@@ -8,6 +8,7 @@ import sys
 
 import matplotlib.image
 import pytest
+import tensorflow as tf
 import toy_process
 from tensorboard.backend.event_processing import event_accumulator
 
@@ -103,7 +104,7 @@ def test_pictures_and_events_are_written(finished):
   events.Reload()
   tensors = events.Tensors('clients/accuracy_mean')
   assert [event.step for event in tensors] == [2, 4]
-  value = tensors[-1].tensor_proto.float_val[0]
+  value = tf.make_ndarray(tensors[-1].tensor_proto)
   assert value == pytest.approx(result.history[-1]['clients_accuracy_mean'])
 
 

@@ -1,10 +1,14 @@
-"""One builder per algorithm; each returns a `tffpers.process.PersonalizedProcess`."""
+"""One builder per algorithm; each returns a `tffpers.process.PersonalizedProcess`.
 
-from tffpers import requirements
+Importing this package makes `in_process` TFF's runtime where none has been chosen.
+"""
+
+from tffpers import requirements, runtime
 
 requirements.check()
+runtime.use_by_default('in_process')
 
-from tffpers.algorithms.fed_avg import build_fed_avg  # noqa: E402
-from tffpers.algorithms.virtual import build_virtual  # noqa: E402
+from tffpers.algorithms.fed_avg import build_fed_avg
+from tffpers.algorithms.virtual import build_virtual
 
 __all__ = ['build_fed_avg', 'build_virtual']

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tffpers import client_loop
-from tffpers import modelling
+from tffpers import client_loop, modelling
 from tffpers import process as process_lib
 from tffpers.algorithms import template
 
@@ -47,17 +46,17 @@ class FedAvgClient(NamedTuple):
 
 
 def build_fed_avg(
-    *,
-    model_fn: Callable[[], tf.keras.Model],
-    loss_fn: modelling.LossFn,
-    metrics_fn: Callable[[], list[modelling.Metric]],
-    element_spec: tuple[Any, Any],
-    optimizer: tff.learning.optimizers.Optimizer,
-    epochs: int,
-    batch_size: int,
-    clip_norm: float | None = None,
-    server_optimizer: tff.learning.optimizers.Optimizer | None = None,
-    aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+  *,
+  model_fn: Callable[[], tf.keras.Model],
+  loss_fn: modelling.LossFn,
+  metrics_fn: Callable[[], list[modelling.Metric]],
+  element_spec: tuple[Any, Any],
+  optimizer: tff.learning.optimizers.Optimizer,
+  epochs: int,
+  batch_size: int,
+  clip_norm: float | None = None,
+  server_optimizer: tff.learning.optimizers.Optimizer | None = None,
+  aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
 ) -> process_lib.PersonalizedProcess:
   """Builds FedAvg as a `PersonalizedProcess`.
 
@@ -93,71 +92,91 @@ def build_fed_avg(
   aggregator = aggregator or tff.aggregators.MeanFactory()
   if not isinstance(aggregator, tff.aggregators.WeightedAggregationFactory):
     raise TypeError(
-        'FedAvg averages by number of examples and needs a weighted tff.aggregators factory; '
-        'tff.aggregators.as_weighted_aggregator converts an unweighted one. '
-        f'Received: aggregator={aggregator!r}')
+      'FedAvg averages by number of examples and needs a weighted tff.aggregators factory; '
+      'tff.aggregators.as_weighted_aggregator converts an unweighted one. '
+      f'Received: aggregator={aggregator!r}'
+    )
 
   def initialize(bound: modelling.BoundModel) -> FedAvgServer:
     slots = server_optimizer.initialize(spec.weights.trainable)
     return FedAvgServer(bound.initial, tf.nest.map_structure(tf.convert_to_tensor, slots))
 
   algorithm = template.Algorithm(
-      initialize=initialize,
-      initialize_client=lambda bound, info: FedAvgClient(bound.initial),
-      message=lambda server: server.weights,
-      client_update=functools.partial(client_update, loss_fn, training),
-      server_update=functools.partial(server_update, server_optimizer),
-      finish_client=lambda pending, reply: pending,
-      evaluate=functools.partial(evaluate, loss_fn),
+    initialize=initialize,
+    initialize_client=lambda bound, info: FedAvgClient(bound.initial),
+    message=lambda server: server.weights,
+    client_update=functools.partial(client_update, loss_fn, training),
+    server_update=functools.partial(server_update, server_optimizer),
+    finish_client=lambda pending, reply: pending,
+    evaluate=functools.partial(evaluate, loss_fn),
   )
   hyper_parameters = {
-      'algorithm': 'fed_avg', **template.describe_training(training, loss_fn),
-      'server_optimizer': template.describe(server_optimizer),
-      'aggregator': type(aggregator).__name__}
+    'algorithm': 'fed_avg',
+    **template.describe_training(training, loss_fn),
+    'server_optimizer': template.describe(server_optimizer),
+    'aggregator': type(aggregator).__name__,
+  }
   return template.build(
-      algorithm, spec, aggregator=aggregator, evaluation_point='after',
-      hyper_parameters=hyper_parameters)
+    algorithm,
+    spec,
+    aggregator=aggregator,
+    evaluation_point='after',
+    hyper_parameters=hyper_parameters,
+  )
 
 
 def client_update(
-    loss_fn: modelling.LossFn,
-    training: client_loop.LocalTraining,
-    bound: modelling.BoundModel,
-    weights: ModelWeights,
-    num_training: tf.Tensor,
-    client: FedAvgClient,
-    data: dict[str, Any],
+  loss_fn: modelling.LossFn,
+  training: client_loop.LocalTraining,
+  bound: modelling.BoundModel,
+  weights: ModelWeights,
+  num_training: tf.Tensor,
+  client: FedAvgClient,
+  data: dict[str, Any],
 ) -> template.ClientOutput:
   """Trains from the server's weights and forms the update w_k − w with weight n_k."""
   del num_training
   start = ModelWeights(
-      weights.trainable, _integers_from(client.weights.non_trainable, weights.non_trainable))
+    weights.trainable, _integers_from(client.weights.non_trainable, weights.non_trainable)
+  )
   bound.assign(start)
   result = client_loop.train(
-      data['train'], functools.partial(client_loop.model_gradients, bound, loss_fn),
-      bound.trainable, training, data['seed'])
+    data['train'],
+    functools.partial(client_loop.model_gradients, bound, loss_fn),
+    bound.trainable,
+    training,
+    data['seed'],
+  )
   end = bound.read()
   num_examples = client_loop.num_rows(data['train'])
   finite = client_loop.all_finite(end)
   counts = tf.logical_and(finite, num_examples > 0)
   end = client_loop.choose(counts, end, start)
   delta = tf.nest.map_structure(
-      lambda b, a: b - a if b.dtype.is_floating else tf.zeros_like(b), end, start)
+    lambda b, a: b - a if b.dtype.is_floating else tf.zeros_like(b), end, start
+  )
   update = template.Update(
-      ModelWeights(delta.trainable, [d for d in delta.non_trainable if d.dtype.is_floating]),
-      tf.where(counts, tf.cast(num_examples, tf.float32), 0.0), tf.cast(~finite, tf.int32))
-  metrics = {'loss': result.loss, 'num_examples': num_examples, 'num_steps': result.num_steps,
-             'nonfinite': update.nonfinite, 'bytes_up': client_loop.num_bytes(update.value),
-             'bytes_down': client_loop.num_bytes(weights)}
+    ModelWeights(delta.trainable, [d for d in delta.non_trainable if d.dtype.is_floating]),
+    tf.where(counts, tf.cast(num_examples, tf.float32), 0.0),
+    tf.cast(~finite, tf.int32),
+  )
+  metrics = {
+    'loss': result.loss,
+    'num_examples': num_examples,
+    'num_steps': result.num_steps,
+    'nonfinite': update.nonfinite,
+    'bytes_up': client_loop.num_bytes(update.value),
+    'bytes_down': client_loop.num_bytes(weights),
+  }
   kept = client_loop.choose(counts, FedAvgClient(end), client)
   return template.ClientOutput(update, kept, metrics)
 
 
 def server_update(
-    optimizer: tff.learning.optimizers.Optimizer,
-    server: FedAvgServer,
-    delta: ModelWeights,
-    totals: template.RoundTotals,
+  optimizer: tff.learning.optimizers.Optimizer,
+  server: FedAvgServer,
+  delta: ModelWeights,
+  totals: template.RoundTotals,
 ) -> tuple[FedAvgServer, tuple[()], dict[str, tf.Tensor]]:
   """w ← w + averaged change, through the server's optimizer; nothing if nobody counts."""
   gradients = tf.nest.map_structure(tf.negative, delta.trainable)
@@ -169,19 +188,20 @@ def server_update(
 
 
 def evaluate(
-    loss_fn: modelling.LossFn,
-    bound: modelling.BoundModel,
-    metrics: list[tf.keras.metrics.Metric],
-    weights: ModelWeights,
-    client: FedAvgClient,
-    data: dict[str, Any],
+  loss_fn: modelling.LossFn,
+  bound: modelling.BoundModel,
+  metrics: list[tf.keras.metrics.Metric],
+  weights: ModelWeights,
+  client: FedAvgClient,
+  data: dict[str, Any],
 ) -> dict[str, dict[str, tf.Tensor]]:
   """S and MT: the server's model and the client's last one on the client's test data."""
   results = {}
   for name, values in (('server', weights), ('client', client.weights)):
     bound.assign(values)
     results[name] = client_loop.evaluate(
-        lambda x, _: bound.model(x, training=False), metrics, loss_fn, data['test'])
+      lambda x, _: bound.model(x, training=False), metrics, loss_fn, data['test']
+    )
   return results
 
 

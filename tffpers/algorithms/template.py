@@ -10,18 +10,18 @@ to SERVER.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tffpers import client_loop
-from tffpers import modelling
+from tffpers import client_loop, modelling, seeds
 from tffpers import process as process_lib
-from tffpers import seeds
 
 SEED = tff.types.tensorflow_to_type(seeds.SEED_SPEC)
-Factory = tff.aggregators.WeightedAggregationFactory | tff.aggregators.UnweightedAggregationFactory
+Factory: TypeAlias = (
+  tff.aggregators.WeightedAggregationFactory | tff.aggregators.UnweightedAggregationFactory
+)
 
 
 class ClientInfo(NamedTuple):
@@ -133,12 +133,12 @@ class Algorithm:
 
 
 def build(
-    algorithm: Algorithm,
-    spec: modelling.ModelSpec,
-    *,
-    aggregator: Factory,
-    evaluation_point: str,
-    hyper_parameters: dict[str, object],
+  algorithm: Algorithm,
+  spec: modelling.ModelSpec,
+  *,
+  aggregator: Factory,
+  evaluation_point: str,
+  hyper_parameters: dict[str, object],
 ) -> process_lib.PersonalizedProcess:
   """Gives an algorithm's functions their placements.
 
@@ -160,13 +160,13 @@ def build(
   initialize = _initialize(local, aggregation)
   server_type = initialize.type_signature.result
   return process_lib.PersonalizedProcess(
-      initialize=initialize,
-      initialize_client=_initialize_client(local, server_type),
-      next=_next(algorithm, local, aggregation, server_type, weighted),
-      evaluate=_evaluate(local, server_type),
-      report=_report(algorithm, spec, server_type),
-      evaluation_point=evaluation_point,
-      hyper_parameters=hyper_parameters,
+    initialize=initialize,
+    initialize_client=_initialize_client(local, server_type),
+    next=_next(algorithm, local, aggregation, server_type, weighted),
+    evaluate=_evaluate(local, server_type),
+    report=_report(algorithm, spec, server_type),
+    evaluation_point=evaluation_point,
+    hyper_parameters=hyper_parameters,
   )
 
 
@@ -218,12 +218,12 @@ def _data_type(spec: modelling.ModelSpec, name: str) -> tff.Type:
   return tff.types.tensorflow_to_type({name: spec.data_spec, 'seed': seeds.SEED_SPEC})
 
 
-def _initialize(
-    local: _Local, aggregation: tff.templates.AggregationProcess
-) -> tff.Computation:
+def _initialize(local: _Local, aggregation: tff.templates.AggregationProcess) -> tff.Computation:
   @tff.tensorflow.computation(
-      local.initialize.type_signature.result,
-      aggregation.initialize.type_signature.result.member, SEED)
+    local.initialize.type_signature.result,
+    aggregation.initialize.type_signature.result.member,
+    SEED,
+  )
   def pack(model, aggregator, seed):
     return ServerState(model, aggregator, seed, 0)
 
@@ -245,25 +245,23 @@ def _initialize_client(local: _Local, server_type: tff.FederatedType) -> tff.Com
 
 
 def _next(
-    algorithm: Algorithm,
-    local: _Local,
-    aggregation: tff.templates.AggregationProcess,
-    server_type: tff.FederatedType,
-    weighted: bool,
+  algorithm: Algorithm,
+  local: _Local,
+  aggregation: tff.templates.AggregationProcess,
+  server_type: tff.FederatedType,
+  weighted: bool,
 ) -> tff.Computation:
   update_type, pending_type, _ = local.client_update.type_signature.result
   state_type, aggregate_type = server_type.member, aggregation.next.type_signature.result.result
 
-  @tff.tensorflow.computation(
-      state_type, aggregate_type.member, state_type.aggregator, TOTALS)
+  @tff.tensorflow.computation(state_type, aggregate_type.member, state_type.aggregator, TOTALS)
   def server_update(state, aggregate, aggregator, totals):
     model, reply, metrics = algorithm.server_update(state.model, aggregate, totals)
     new = ServerState(model, aggregator, state.seed, state.round + 1)
     return new, reply, {**metrics, **totals._asdict()}
 
   reply_type = server_update.type_signature.result[1]
-  finish_client = tff.tensorflow.computation(
-      algorithm.finish_client, (pending_type, reply_type))
+  finish_client = tff.tensorflow.computation(algorithm.finish_client, (pending_type, reply_type))
   data_type = local.client_update.type_signature.parameter[3]
 
   @tff.tensorflow.computation(data_type)
@@ -271,23 +269,28 @@ def _next(
     return tf.cast(client_loop.num_rows(data['train']) > 0, tf.int32)
 
   @tff.federated_computation(
-      server_type, local.client_type, tff.FederatedType(data_type, tff.CLIENTS))
+    server_type, local.client_type, tff.FederatedType(data_type, tff.CLIENTS)
+  )
   def next_round(server, clients, data):
     num_clients = tff.federated_sum(tff.federated_value(1, tff.CLIENTS))
     num_training = tff.federated_sum(tff.federated_map(has_data, data))
     message = tff.federated_broadcast(tff.federated_map(local.message, server.model))
     output = tff.federated_map(
-        local.client_update,
-        (message, tff.federated_broadcast(num_training), clients, data))
+      local.client_update, (message, tff.federated_broadcast(num_training), clients, data)
+    )
     update = output.update
     aggregated = aggregation.next(
-        server.aggregator, update.value, *([update.weight] if weighted else []))
-    totals = tff.federated_zip(RoundTotals(
-        num_clients, tff.federated_sum(update.weight), tff.federated_sum(update.nonfinite)))
+      server.aggregator, update.value, *([update.weight] if weighted else [])
+    )
+    totals = tff.federated_zip(
+      RoundTotals(
+        num_clients, tff.federated_sum(update.weight), tff.federated_sum(update.nonfinite)
+      )
+    )
     new_server, reply, metrics = tff.federated_map(
-        server_update, (server, aggregated.result, aggregated.state, totals))
-    new_clients = tff.federated_map(
-        finish_client, (output.pending, tff.federated_broadcast(reply)))
+      server_update, (server, aggregated.result, aggregated.state, totals)
+    )
+    new_clients = tff.federated_map(finish_client, (output.pending, tff.federated_broadcast(reply)))
     return new_server, new_clients, metrics, output.metrics
 
   return next_round
@@ -297,7 +300,8 @@ def _evaluate(local: _Local, server_type: tff.FederatedType) -> tff.Computation:
   data_type = local.evaluate.type_signature.parameter[2]
 
   @tff.federated_computation(
-      server_type, local.client_type, tff.FederatedType(data_type, tff.CLIENTS))
+    server_type, local.client_type, tff.FederatedType(data_type, tff.CLIENTS)
+  )
   def evaluate(server, clients, data):
     message = tff.federated_broadcast(tff.federated_map(local.message, server.model))
     return tff.federated_map(local.evaluate, (message, clients, data))
@@ -306,14 +310,15 @@ def _evaluate(local: _Local, server_type: tff.FederatedType) -> tff.Computation:
 
 
 def _report(
-    algorithm: Algorithm, spec: modelling.ModelSpec, server_type: tff.FederatedType
+  algorithm: Algorithm, spec: modelling.ModelSpec, server_type: tff.FederatedType
 ) -> tff.Computation | None:
-  if algorithm.report is None:
+  measure_model = algorithm.report
+  if measure_model is None:
     return None
 
   @tff.tensorflow.computation(SEED, server_type.member.model)
   def measure(seed, model):
-    return algorithm.report(modelling.bind(spec, seed), model)
+    return measure_model(modelling.bind(spec, seed), model)
 
   @tff.federated_computation(server_type)
   def report(server):
@@ -330,10 +335,14 @@ def describe(optimizer: tff.learning.optimizers.Optimizer) -> dict[str, object]:
 
 
 def describe_training(
-    training: client_loop.LocalTraining, loss_fn: modelling.LossFn
+  training: client_loop.LocalTraining, loss_fn: modelling.LossFn
 ) -> dict[str, object]:
   """How clients train, for `config.json`."""
   loss = getattr(loss_fn, 'name', None) or getattr(loss_fn, '__name__', type(loss_fn).__name__)
   return {
-      'loss_fn': loss, 'optimizer': describe(training.optimizer), 'epochs': training.epochs,
-      'batch_size': training.batch_size, 'clip_norm': training.clip_norm}
+    'loss_fn': loss,
+    'optimizer': describe(training.optimizer),
+    'epochs': training.epochs,
+    'batch_size': training.batch_size,
+    'clip_norm': training.clip_norm,
+  }

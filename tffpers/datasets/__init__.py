@@ -3,4 +3,4 @@
 from tffpers.datasets.federated_dataset import FederatedDataset
 from tffpers.datasets.shakespeare import ShakespeareReport, load_shakespeare, shakespeare_report
 
-__all__ = ["FederatedDataset", "ShakespeareReport", "load_shakespeare", "shakespeare_report"]
+__all__ = ['FederatedDataset', 'ShakespeareReport', 'load_shakespeare', 'shakespeare_report']

@@ -27,11 +27,11 @@ def client_id(value: Any) -> str:
   if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
     return str(int(value))
   if not isinstance(value, str):
-    raise TypeError(f"A client id must be a str or an integer. Received: client_id={value!r}")
+    raise TypeError(f'A client id must be a str or an integer. Received: client_id={value!r}')
   if not value:
     raise ValueError("A client id must not be empty. Received: client_id=''")
-  if any("\ud800" <= character <= "\udfff" for character in value):
-    raise ValueError(f"A client id must be valid Unicode. Received: client_id={value!r}")
+  if any('\ud800' <= character <= '\udfff' for character in value):
+    raise ValueError(f'A client id must be valid Unicode. Received: client_id={value!r}')
   return str(value)
 
 
@@ -46,8 +46,8 @@ def client_ids(values: Iterable[Any]) -> list[str]:
     key = client_id(value)
     if key in seen:
       raise ValueError(
-        "Client ids must be different from one another as strings. "
-        f"Received: client_ids with {seen[key]!r} and {value!r}"
+        'Client ids must be different from one another as strings. '
+        f'Received: client_ids with {seen[key]!r} and {value!r}'
       )
     seen[key] = value
   return list(seen)
@@ -56,15 +56,15 @@ def client_ids(values: Iterable[Any]) -> list[str]:
 def fields(example: Example) -> dict[Path, np.ndarray]:
   """The arrays of one client by path: `('x',)` or `('x', key)` for each key, then `('y',)`."""
   x, y = example
-  named: dict[Path, np.ndarray] = {("y",): y}
+  named: dict[Path, np.ndarray] = {('y',): y}
   if isinstance(x, dict):
-    return {("x", key): x[key] for key in x} | named
-  return {("x",): x} | named
+    return {('x', key): x[key] for key in x} | named
+  return {('x',): x} | named
 
 
 def name(path: Path) -> str:
   """How messages call a field: `x`, `x['key']` or `y`."""
-  return path[0] + "".join(f"[{key!r}]" for key in path[1:])
+  return path[0] + ''.join(f'[{key!r}]' for key in path[1:])
 
 
 def signature(example: Example) -> Signature:
@@ -84,15 +84,15 @@ def as_example(key: str, value: Any) -> Example:
       axis, or the lengths differ.
   """
   if not isinstance(value, (tuple, list)) or len(value) != 2:
-    size = f"{len(value)} elements" if isinstance(value, (tuple, list)) else type(value).__name__
+    size = f'{len(value)} elements' if isinstance(value, (tuple, list)) else type(value).__name__
     raise ValueError(
       "A client's data must be a pair (x, y); a third element such as sample weights is not "
-      f"supported and would be ignored. Received: client {key!r} with {size}"
+      f'supported and would be ignored. Received: client {key!r} with {size}'
     )
   x, y = value
   if isinstance(x, Mapping):
     if not x:
-      raise ValueError(f"x must hold at least one array. Received: client {key!r} with x={x!r}")
+      raise ValueError(f'x must hold at least one array. Received: client {key!r} with x={x!r}')
     x = {field: _read_only(x[field]) for field in x}
   else:
     x = _read_only(x)
@@ -110,20 +110,20 @@ def _read_only(value: Any) -> np.ndarray:
 def _check_arrays(key: str, example: Example) -> None:
   length = None
   for path, array in fields(example).items():
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in 'biuf':
       raise ValueError(
-        "Data must be numbers or booleans. "
-        f"Received: client {key!r}, field {name(path)}, dtype {array.dtype}"
+        'Data must be numbers or booleans. '
+        f'Received: client {key!r}, field {name(path)}, dtype {array.dtype}'
       )
     if array.ndim == 0:
       raise ValueError(
-        f"Data need a leading axis. Received: client {key!r}, field {name(path)}, a scalar"
+        f'Data need a leading axis. Received: client {key!r}, field {name(path)}, a scalar'
       )
     length = len(array) if length is None else length
     if len(array) != length:
       raise ValueError(
-        f"All fields of a client need one leading length, {length} as in its first field. "
-        f"Received: client {key!r}, field {name(path)}, shape {array.shape}"
+        f'All fields of a client need one leading length, {length} as in its first field. '
+        f'Received: client {key!r}, field {name(path)}, shape {array.shape}'
       )
 
 
@@ -136,36 +136,36 @@ def conform(key: str, example: Example, reference_id: str, reference: Signature)
   received = signature(example)
   if received.keys() != reference.keys():
     raise ValueError(
-      f"All clients need the same fields, {_names(reference)} as in client {reference_id!r}. "
-      f"Received: client {key!r} with {_names(received)}"
+      f'All clients need the same fields, {_names(reference)} as in client {reference_id!r}. '
+      f'Received: client {key!r} with {_names(received)}'
     )
   for path, expected in reference.items():
     if received[path] != expected:
       raise ValueError(
-        f"All clients need the same dtype and shape: field {name(path)} is {_text(expected)} in "
-        f"client {reference_id!r}. "
-        f"Received: client {key!r}, field {name(path)}, {_text(received[path])}"
+        f'All clients need the same dtype and shape: field {name(path)} is {_text(expected)} in '
+        f'client {reference_id!r}. '
+        f'Received: client {key!r}, field {name(path)}, {_text(received[path])}'
       )
   x, y = example
   if isinstance(x, dict):
-    x = {path[1]: x[path[1]] for path in reference if path[0] == "x"}
+    x = {path[1]: x[path[1]] for path in reference if path[0] == 'x'}
   return x, y
 
 
 def _names(fields_: Iterable[Path]) -> str:
-  return ", ".join(map(name, fields_))
+  return ', '.join(map(name, fields_))
 
 
 def _text(field: tuple[np.dtype, tuple[int, ...]]) -> str:
-  return f"{field[0]} of shape [{', '.join(map(str, ['n', *field[1]]))}]"
+  return f'{field[0]} of shape [{", ".join(map(str, ["n", *field[1]]))}]'
 
 
 def check_finite(key: str, example: Example) -> None:
   """Raises `ValueError` naming client, field and row of the first NaN or infinity."""
   for path, array in fields(example).items():
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
+    if array.dtype.kind == 'f' and not np.isfinite(array).all():
       row = np.argwhere(~np.isfinite(array))[0][0]
       raise ValueError(
-        "Data must be finite; construct with allow_nonfinite=True to keep such clients. "
-        f"Received: client {key!r}, field {name(path)}, NaN or infinity in row {row}"
+        'Data must be finite; construct with allow_nonfinite=True to keep such clients. '
+        f'Received: client {key!r}, field {name(path)}, NaN or infinity in row {row}'
       )

@@ -21,19 +21,19 @@ def check_parts(parts: Sequence[Part], seed: int) -> None:
   rest = len(parts) - len(given)
   problem = None
   if len(parts) < 2:
-    problem = "at least two parts"
+    problem = 'at least two parts'
   elif rest > 1:
-    problem = "at most one None"
+    problem = 'at most one None'
   elif len(shares) + len(sizes) < len(given) or (shares and sizes):
-    problem = "either all shares (float) or all sizes (int)"
+    problem = 'either all shares (float) or all sizes (int)'
   elif any(not 0.0 < share < 1.0 for share in shares) or any(size < 0 for size in sizes):
-    problem = "shares in (0, 1) or sizes >= 0"
+    problem = 'shares in (0, 1) or sizes >= 0'
   elif shares and (sum(shares) >= 1.0 if rest else not math.isclose(sum(shares), 1.0)):
-    problem = "shares that sum to 1, or to less with one None for the rest"
+    problem = 'shares that sum to 1, or to less with one None for the rest'
   elif seed < 0:
-    problem = f"a non-negative seed, not {seed}"
+    problem = f'a non-negative seed, not {seed}'
   if problem:
-    raise ValueError(f"A split needs {problem}. Received: parts={tuple(parts)!r}")
+    raise ValueError(f'A split needs {problem}. Received: parts={tuple(parts)!r}')
 
 
 def bounds(parts: Sequence[Part], num_examples: int, client_id: str) -> list[int]:
@@ -54,7 +54,7 @@ def bounds(parts: Sequence[Part], num_examples: int, client_id: str) -> list[int
   if min(filled) < 0 or sum(filled) != num_examples:
     raise ValueError(
       f"The sizes of a split must sum to the client's number of examples, {num_examples}; "
-      f"one None takes the rest. Received: client {client_id!r}, parts={tuple(parts)!r}"
+      f'one None takes the rest. Received: client {client_id!r}, parts={tuple(parts)!r}'
     )
   return [0, *(int(edge) for edge in np.cumsum(filled))]
 
@@ -62,5 +62,5 @@ def bounds(parts: Sequence[Part], num_examples: int, client_id: str) -> list[int
 def permutation(seed: int, client_id: str, num_examples: int) -> np.ndarray:
   """A permutation of the client's rows that depends on seed, id and length only."""
   digest = hashlib.sha256(client_id.encode()).digest()
-  words = np.frombuffer(digest, dtype="<u4")
+  words = np.frombuffer(digest, dtype='<u4')
   return np.random.default_rng([seed, *words.tolist()]).permutation(num_examples)

@@ -3,14 +3,14 @@
 import numpy as np
 
 VOCABULARY = (
-  "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
+  'dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#\'/37;?bfjnrvzBFJNRVZ"&*.26:\naeimquyAEIMQUY]!%)-159\r'
 )
 """The 86 characters, in the order of TFF's Shakespeare tutorial; the first has id 1."""
 
 _ASCII = 128
 _IDS = np.zeros(_ASCII, np.int32)
 _IDS[[ord(character) for character in VOCABULARY]] = np.arange(1, len(VOCABULARY) + 1)
-_CHARACTERS = np.array(["", *VOCABULARY])
+_CHARACTERS = np.array(['', *VOCABULARY])
 
 
 def encode(text: str) -> np.ndarray:
@@ -25,7 +25,7 @@ def encode(text: str) -> np.ndarray:
   >>> encode("dh~").tolist()
   [1, 2, 0]
   """
-  points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+  points = np.frombuffer(text.encode('utf-32-le', 'surrogatepass'), '<u4')
   return np.where(points < _ASCII, _IDS[np.minimum(points, _ASCII - 1)], 0).astype(np.int32)
 
 
@@ -44,9 +44,9 @@ def decode(ids: np.ndarray) -> str:
   ids = np.asarray(ids)
   if ids.size and not 0 <= ids.min() <= ids.max() <= len(VOCABULARY):
     raise ValueError(
-      f"Character ids lie in [0, {len(VOCABULARY)}]. Received: ids from {ids.min()} to {ids.max()}"
+      f'Character ids lie in [0, {len(VOCABULARY)}]. Received: ids from {ids.min()} to {ids.max()}'
     )
-  return "".join(_CHARACTERS[ids])
+  return ''.join(_CHARACTERS[ids])
 
 
 def sequences(text: str, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -30,22 +30,22 @@ def read(path: pathlib.Path, split: str) -> dict[str, list[bytes]]:
   with (
     _database(path) as file,
     contextlib.closing(
-      sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
+      sqlite3.connect(f'{file.absolute().as_uri()}?mode=ro', uri=True)
     ) as connection,
   ):
     try:
       metadata = connection.execute(
-        "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ?", (split,)
+        'SELECT client_id, num_examples FROM client_metadata WHERE split_name = ?', (split,)
       ).fetchall()
       rows = connection.execute(
-        "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? "
-        "ORDER BY rowid",
+        'SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? '
+        'ORDER BY rowid',
         (split,),
       ).fetchall()
     except sqlite3.DatabaseError as error:
       raise ValueError(
         "Expected a SQLite database with TFF's tables `client_metadata` and `examples`. "
-        f"Received: path={str(path)!r} ({error})"
+        f'Received: path={str(path)!r} ({error})'
       ) from error
   return _group(metadata, rows, split)
 
@@ -56,28 +56,28 @@ def _group(
   examples: dict[str, list[bytes]] = {}
   for client_id, _ in metadata:
     if client_id in examples:
-      raise ValueError(f"A client must occur once in the {split} metadata. Received: {client_id!r}")
+      raise ValueError(f'A client must occur once in the {split} metadata. Received: {client_id!r}')
     examples[client_id] = []
   for client_id, blob in rows:
     if client_id not in examples:
-      raise ValueError(f"No {split} metadata for this client. Received: {client_id!r}")
+      raise ValueError(f'No {split} metadata for this client. Received: {client_id!r}')
     examples[client_id].append(blob)
   for client_id, expected in metadata:
     if len(examples[client_id]) != expected:
       raise ValueError(
-        f"The metadata promise {expected} {split} examples for client {client_id!r}. "
-        f"Received: {len(examples[client_id])} examples"
+        f'The metadata promise {expected} {split} examples for client {client_id!r}. '
+        f'Received: {len(examples[client_id])} examples'
       )
   return examples
 
 
 @contextlib.contextmanager
 def _database(path: pathlib.Path) -> Iterator[pathlib.Path]:
-  if path.suffix != ".lzma":
+  if path.suffix != '.lzma':
     yield path
     return
   with tempfile.TemporaryDirectory() as folder:
     target = pathlib.Path(folder) / path.stem
-    with lzma.open(path) as source, target.open("wb") as sink:
+    with lzma.open(path) as source, target.open('wb') as sink:
       shutil.copyfileobj(source, sink)
     yield target

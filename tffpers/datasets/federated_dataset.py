@@ -37,7 +37,7 @@ class FederatedDataset:
   (3, 1)
   """
 
-  __slots__ = ("_clients", "_signature")
+  __slots__ = ('_clients', '_signature')
 
   def __init__(self, clients: dict[str, _Client], signature: _border.Signature):
     """Not for callers: use a `from_…` constructor, which checks what it is given."""
@@ -47,7 +47,7 @@ class FederatedDataset:
   @classmethod
   def from_arrays(
     cls, arrays: Mapping[Any, tuple[Any, Any]], *, allow_nonfinite: bool = False
-  ) -> "FederatedDataset":
+  ) -> 'FederatedDataset':
     """A dataset of arrays that are in memory.
 
     Args:
@@ -74,7 +74,7 @@ class FederatedDataset:
   @classmethod
   def from_grouped(
     cls, ids_per_row: Sequence[Any] | np.ndarray, x: Any, y: Any, *, allow_nonfinite: bool = False
-  ) -> "FederatedDataset":
+  ) -> 'FederatedDataset':
     """Groups rows by client in one pass; clients in order of their first row.
 
     Args:
@@ -86,13 +86,13 @@ class FederatedDataset:
     Raises:
       ValueError: As `from_arrays`, or if the number of ids is not n.
     """
-    x, y = _border.as_example("all rows", (x, y))
+    x, y = _border.as_example('all rows', (x, y))
     values = ids_per_row.tolist() if isinstance(ids_per_row, np.ndarray) else list(ids_per_row)
     if len(values) != len(y):
-      raise ValueError(f"One id per row is needed, {len(y)}. Received: {len(values)} ids_per_row")
+      raise ValueError(f'One id per row is needed, {len(y)}. Received: {len(values)} ids_per_row')
     codes: dict[Any, int] = {}
     code = np.array([codes.setdefault(value, len(codes)) for value in values], np.int64)
-    order = np.argsort(code, kind="stable")
+    order = np.argsort(code, kind='stable')
     ends = np.cumsum(np.bincount(code, minlength=len(codes)))
     keys = _checked_ids(codes)
     ordered = _take((x, y), order)
@@ -109,7 +109,7 @@ class FederatedDataset:
     load: Callable[[str], tuple[Any, Any]],
     *,
     allow_nonfinite: bool = False,
-  ) -> "FederatedDataset":
+  ) -> 'FederatedDataset':
     """A dataset that reads a client's arrays each time they are asked for.
 
     Args:
@@ -131,8 +131,8 @@ class FederatedDataset:
       example = _border.conform(key, example, keys[0], reference)
       if len(example[1]) != sizes[key]:
         raise ValueError(
-          f"The loader announced {sizes[key]} examples for client {key!r}. "
-          f"Received: {len(example[1])} examples"
+          f'The loader announced {sizes[key]} examples for client {key!r}. '
+          f'Received: {len(example[1])} examples'
         )
       if not allow_nonfinite:
         _border.check_finite(key, example)
@@ -150,7 +150,7 @@ class FederatedDataset:
     x: str | Callable[[Any], Any] | None = None,
     y: str | Callable[[Any], Any] | None = None,
     allow_nonfinite: bool = False,
-  ) -> "FederatedDataset":
+  ) -> 'FederatedDataset':
     """Reads every client of a `tff.simulation.datasets.ClientData` into memory.
 
     Args:
@@ -166,7 +166,7 @@ class FederatedDataset:
     Example: `from_client_data(emnist_train, x="pixels", y="label")`.
     """
     if (x is None) != (y is None):
-      raise ValueError(f"Give both x and y, or neither. Received: x={x!r}, y={y!r}")
+      raise ValueError(f'Give both x and y, or neither. Received: x={x!r}, y={y!r}')
     # The ids are checked before the dict below, which would merge equal ones.
     keys = _checked_ids(client_data.client_ids)
     arrays = {}
@@ -184,8 +184,8 @@ class FederatedDataset:
   def element_spec(self) -> tuple[tf.TensorSpec | dict[str, tf.TensorSpec], tf.TensorSpec]:
     """`(x, y)` as `tf.TensorSpec` of one example, without the leading axis."""
     specs = {path: tf.TensorSpec(shape, dtype) for path, (dtype, shape) in self._signature.items()}
-    y = specs.pop(("y",))
-    return specs.get(("x",)) or {path[1]: spec for path, spec in specs.items()}, y
+    y = specs.pop(('y',))
+    return specs.get(('x',)) or {path[1]: spec for path, spec in specs.items()}, y
 
   def num_examples(self, client_id: str) -> int:
     """Number of examples of one client; raises `KeyError` for an unknown id."""
@@ -195,14 +195,14 @@ class FederatedDataset:
     """The client's `(x, y)`, read-only, leading axis n; `KeyError` for an unknown id."""
     return self._client(client_id).load()
 
-  def select(self, client_ids: Iterable[Any]) -> "FederatedDataset":
+  def select(self, client_ids: Iterable[Any]) -> 'FederatedDataset':
     """The named clients, in the given order; `KeyError` for an unknown id."""
     keys = _checked_ids(client_ids)
     return FederatedDataset({key: self._client(key) for key in keys}, self._signature)
 
   def split(
     self, *parts: float | int | None, seed: int = 0, contiguous: bool = False
-  ) -> tuple["FederatedDataset", ...]:
+  ) -> tuple['FederatedDataset', ...]:
     """Splits every client's rows into disjoint parts that together hold all of them.
 
     Which rows go where depends on the seed, the client's id and its n only, not on
@@ -237,21 +237,21 @@ class FederatedDataset:
   def __repr__(self) -> str:
     total = sum(client.num_examples for client in self._clients.values())
     return (
-      f"FederatedDataset(num_clients={len(self)}, num_examples={total}, "
-      f"element_spec={self.element_spec})"
+      f'FederatedDataset(num_clients={len(self)}, num_examples={total}, '
+      f'element_spec={self.element_spec})'
     )
 
   def _client(self, client_id: Any) -> _Client:
     key = _border.client_id(client_id)
     if key not in self._clients:
-      raise KeyError(f"No such client. Received: client_id={client_id!r}")
+      raise KeyError(f'No such client. Received: client_id={client_id!r}')
     return self._clients[key]
 
 
 def _checked_ids(values: Iterable[Any]) -> list[str]:
   keys = _border.client_ids(values)
   if not keys:
-    raise ValueError("A dataset needs at least one client. Received: no client ids")
+    raise ValueError('A dataset needs at least one client. Received: no client ids')
   return keys
 
 

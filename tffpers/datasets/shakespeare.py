@@ -40,7 +40,7 @@ class ShakespeareReport:
 def load_shakespeare(
   data_dir: str | os.PathLike[str] | None = None,
   *,
-  source: str = "auto",
+  source: str = 'auto',
   sequence_length: int = 80,
   min_sequences: int = 10,
 ) -> tuple[FederatedDataset, FederatedDataset]:
@@ -84,7 +84,7 @@ def load_shakespeare(
 def shakespeare_report(
   data_dir: str | os.PathLike[str] | None = None,
   *,
-  source: str = "auto",
+  source: str = 'auto',
   sequence_length: int = 80,
   min_sequences: int = 10,
 ) -> ShakespeareReport:
@@ -97,8 +97,8 @@ def _load(
 ) -> tuple[FederatedDataset, FederatedDataset, ShakespeareReport]:
   if length < 1 or min_sequences < 1:
     raise ValueError(
-      "sequence_length and min_sequences must be at least 1. "
-      f"Received: sequence_length={length}, min_sequences={min_sequences}"
+      'sequence_length and min_sequences must be at least 1. '
+      f'Received: sequence_length={length}, min_sequences={min_sequences}'
     )
   roles = sources.read(data_dir, source, length)
   names = list(dict.fromkeys([*roles.train, *roles.test]))
@@ -109,12 +109,12 @@ def _load(
   )
   if not train or not test:
     raise ValueError(
-      f"No role has {min_sequences} training sequences, or none of those has test data. "
-      f"Received: {len(names)} roles, min_sequences={min_sequences}"
+      f'No role has {min_sequences} training sequences, or none of those has test data. '
+      f'Received: {len(names)} roles, min_sequences={min_sequences}'
     )
   report = ShakespeareReport(
     roles.source,
-    f"fewer than {min_sequences} training sequences of {length} characters; in test only: none",
+    f'fewer than {min_sequences} training sequences of {length} characters; in test only: none',
     len(names),
     tuple(name for name in names if name in kept),
     tuple(name for name in names if name not in kept),

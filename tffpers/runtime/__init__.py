@@ -41,6 +41,20 @@ def use(name: str) -> None:
   tff.framework.set_default_context(context)
 
 
+def use_by_default(name: str) -> None:
+  """As `use`, unless a runtime has been chosen already in this thread.
+
+  TFF's stock runtime, there since TFF was imported, is no choice: its worker process
+  outlives this one and holds its standard output open.
+  """
+  import tensorflow_federated as tff  # as above
+
+  current = tff.framework.get_context_stack().current
+  stack_fn = getattr(getattr(current, 'executor_factory', None), '_executor_stack_fn', None)
+  if getattr(stack_fn, '__qualname__', '').startswith('local_cpp_executor_factory.'):
+    use(name)
+
+
 @contextlib.contextmanager
 def running(name: str) -> Iterator[None]:
   """Runs TFF computations on runtime `name` inside a `with` block of this thread.

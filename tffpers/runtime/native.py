@@ -55,18 +55,6 @@ def create_context() -> tff.framework.SyncContext:
   )
 
 
-def guard_default() -> None:
-  """Puts `create_context()` in place of the context that TFF installs when imported.
-
-  Does nothing where another context has been made the default.
-  """
-  current = tff.framework.get_context_stack().current
-  factory = getattr(current, 'executor_factory', None)
-  stack_fn = getattr(factory, '_executor_stack_fn', None)
-  if getattr(stack_fn, '__qualname__', '').startswith('local_cpp_executor_factory.'):
-    tff.framework.set_default_context(create_context())
-
-
 class _Worker:
   """The worker process and the connection to it, made at first need and again if it dies."""
 

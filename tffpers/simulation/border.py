@@ -80,7 +80,7 @@ def _check_field(name: str, tff_type: tff.Type, datasets: Mapping[str, Dataset])
 def _check_spec(name: str, dataset: Dataset, tff_type: tff.Type) -> None:
   x, y = dataset.element_spec
   specs = {f'x/{key}': spec for key, spec in x.items()} if isinstance(x, dict) else {'x': x}
-  received = {
+  received: dict[str, tuple[str, codec.Shape]] = {
       path: (spec.dtype.name, (None, *spec.shape)) for path, spec in {**specs, 'y': y}.items()}
   expected = {leaf.path: leaf for leaf in codec.leaves(tff_type)}
   for path in [*expected, *received]:
@@ -112,8 +112,9 @@ def _check_hyper_parameters(values: Mapping[str, Any], train: Dataset) -> None:
   sizes = values.get('client_num_examples')
   if sizes is not None:
     # In order: a client's index is its place in the training data.
-    given = list(sizes.items()) if isinstance(sizes, Mapping) else list(sizes)
-    expected = list(actual.items()) if isinstance(sizes, Mapping) else list(actual.values())
+    named = isinstance(sizes, Mapping)
+    given = list(sizes.items() if named else sizes)
+    expected: list[Any] = list(actual.items()) if named else list(actual.values())
     if given != expected:
       raise ValueError(
           'The process was built for other clients: client_num_examples must be the numbers of '

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow_federated as tff
 
+Shape = tuple[int | None, ...]
+
 
 class Leaf(NamedTuple):
   """One tensor of a type.
@@ -19,10 +21,10 @@ class Leaf(NamedTuple):
 
   path: str
   dtype: np.dtype
-  shape: tuple[int | None, ...] | None
+  shape: Shape | None
 
-  def accepts(self, dtype: str, shape: tuple[int, ...]) -> bool:
-    """Whether an array of this dtype (by name) and shape belongs here."""
+  def accepts(self, dtype: str, shape: Shape) -> bool:
+    """Whether an array of this dtype (by name) and shape (None for any size) belongs here."""
     if dtype != self.dtype.name:
       return False
     if self.shape is None:

@@ -81,19 +81,18 @@ def run(
   population = population_lib.Population(
       process, {name: data for name, data in datasets.items() if data is not None}, seed,
       num_classes, skip_failures=on_client_error == 'skip')
-  if sample_fn is None:
-    sample_fn = sampling.uniform(train_data.client_ids, clients_per_round, seed)
-  else:
-    sample_fn = sampling.checked(sample_fn, train_data.client_ids, clients_per_round)
   described = settings.describe(
       population, method=method or process.hyper_parameters.get('algorithm'), dataset=dataset,
       rounds=rounds, clients_per_round=clients_per_round, evaluate_every=evaluate_every,
-      on_client_error=on_client_error, num_classes=num_classes, settings=config or {})
+      sampler='uniform' if sample_fn is None else 'custom', on_client_error=on_client_error,
+      num_classes=num_classes, settings=config or {})
+  sample = (sampling.uniform(train_data.client_ids, clients_per_round, seed) if sample_fn is None
+            else sampling.checked(sample_fn, train_data.client_ids, clients_per_round))
   folder = None if output_dir is None else _prepared(pathlib.Path(output_dir), resume)
   store = store_lib.Store(
       folder and folder / _STATE, process.server_state_type, process.client_state_type)
   with store:
-    return loop.Run(population, store, folder, described, sample_fn).finish(progress)
+    return loop.Run(population, store, folder, described, sample).finish(progress)
 
 
 def _prepared(folder: pathlib.Path, resume: bool) -> pathlib.Path:

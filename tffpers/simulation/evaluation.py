@@ -29,7 +29,8 @@ def evaluate(
     By client id: numbers by path, such as `client/accuracy`. The seed depends on the
     run's seed and the client only, so evaluating twice gives the same numbers.
   """
-  process, results = states.population.process, Results()
+  process = states.population.process
+  results: Results = {}
   for chunk in _chunks(states.population.with_data(dataset), process.client_state_type):
     data = states.population.data(process.evaluate, chunk, ('evaluate',), {'test': dataset})
     current = dict(zip(data, states.of(list(data)), strict=True))
@@ -45,7 +46,9 @@ def evaluate(
 
 
 def _personalize(states: states_lib.States, current: dict[str, Any]) -> dict[str, Any]:
-  compute, population = states.population.process.personalize, states.population
+  population = states.population
+  compute = population.process.personalize
+  assert compute is not None, 'the process has no personalize'
   trained = [key for key in current if population.size('train', key)]
   data = population.data(compute, trained, ('personalize',))
   if not data:

@@ -83,14 +83,15 @@ def trained(
     if isinstance(empty, int):
       columns[f'train_{name}'] = sum(values)
     else:
-      weights = [_weight(numbers) for numbers in client_metrics.values()]
+      weights = [example_weight(numbers) for numbers in client_metrics.values()]
       columns[f'train_{name}'] = metrics.weighted_mean(values, weights)
   if server_metrics is None:
     server_metrics = codec.missing_scalars(result_type[2])
   return columns | {f'round_{name}': value for name, value in server_metrics.items()}
 
 
-def _weight(numbers: Mapping[str, int | float]) -> float:
+def example_weight(numbers: Mapping[str, int | float]) -> float:
+  """A client's training examples, 0 where its result was not finite and is withheld."""
   return 0 if numbers.get('nonfinite') else numbers.get('num_examples', 1)
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import pathlib
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tqdm
@@ -71,15 +72,15 @@ class Run:
       self.store.create(self.config, server)
     else:
       settings.check_same(before, self.config)
-    progress = self.store.progress()
+    # Read back even when new: a resumed run must not differ from this one in anything.
+    progress, server = self.store.progress(), self.store.server_state()
     if progress.round > last:
       raise ValueError(f'The run has {progress.round} rounds already. Received: rounds={last}')
     if progress.round < last:
       # An earlier, shorter run evaluated its own last round.
       self.store.drop_rows(r['round'] for r in progress.history if not self._evaluates(r['round']))
       progress = self.store.progress()
-    # Read back even when new: a resumed run must not differ from this one in anything.
-    return _Position(progress, self.store.server_state())
+    return _Position(progress, server)
 
   def _needs_work(self, finished: int) -> bool:
     if finished < self.config['rounds']:
@@ -91,7 +92,7 @@ class Run:
     if self.folder:
       reports.write_json(self.folder / 'config.json', self.config)
 
-  def _rounds(self, position: _Position, progress_bar: bool):
+  def _rounds(self, position: _Position, progress_bar: bool) -> Iterator[_Position]:
     last = self.config['rounds']
     events = self.folder and reports.Events(self.folder, position.progress.history)
     with tqdm.tqdm(
@@ -105,6 +106,7 @@ class Run:
           bar.set_postfix_str(_postfix(row), refresh=False)
           if events:
             events.release(row)
+          if number < last:
             self._write(position.progress)
         bar.update()
 
@@ -132,7 +134,9 @@ class Run:
     # Nothing is committed before it is measured: one transaction holds both.
     states = states_lib.States(
         self.population, self.store, outcome.server, outcome.client_states)
-    row, results, personalized = {'round': progress.round}, {}, {}
+    row: history_lib.Row = {'round': progress.round}
+    results: evaluation.Results = {}
+    personalized: evaluation.Results = {}
     if 'test' in datasets:
       results = evaluation.evaluate(states, 'test')
       row |= history_lib.evaluated(results, process)

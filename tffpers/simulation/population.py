@@ -28,12 +28,12 @@ class ClientInfo(NamedTuple):
   """What a client knows before its first round.
 
   Attributes:
-    index: Its place: training clients in the data set's order, then the others.
-    num_examples: Its training examples.
+    index: int32, its place: training clients in the data set's order, then the others.
+    num_examples: int32, its training examples.
     seed: int32[2] of its own.
   """
 
-  index: np.int32
+  index: Any
   num_examples: np.int32
   seed: np.ndarray
 

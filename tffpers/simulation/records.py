@@ -56,8 +56,8 @@ def with_results(
   A record also gets `majority_share`: what always guessing the commonest class of the
   client's test data would score, None where targets are not one integer per example.
   """
-  new = {}
-  for key in {*records, *results}:
+  new: Records = {}
+  for key in sorted({*records, *results}):
     record = records.get(key, {})
     new[key] = record | {
         'evaluation': results.get(key, {}), 'personalized': personalized.get(key, {})}

@@ -18,7 +18,8 @@ import tensorflow_federated as tff
 from tffpers import metrics, plots
 from tffpers.simulation import history as history_lib
 
-FILES = ('config.json', 'metrics.csv', 'clients.csv', 'curves.png', 'summary.json', 'clients.png')
+_ALWAYS = ('config.json', 'metrics.csv', 'clients.csv', 'summary.json', 'curves.png')
+FILES = (*_ALWAYS, 'clients.png')
 _EVENTS = 'tensorboard'
 
 
@@ -37,7 +38,7 @@ def write_tables(
 
 def finished_rounds(folder: pathlib.Path) -> int | None:
   """The number of rounds that a folder's reports cover; None if they are not all there."""
-  if not all((folder / name).exists() for name in FILES[:-1]):
+  if not all((folder / name).exists() for name in _ALWAYS):
     return None
   return json.loads((folder / 'summary.json').read_text(encoding='utf-8'))['rounds']
 

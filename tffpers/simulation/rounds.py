@@ -3,7 +3,7 @@
 import warnings
 from typing import Any, NamedTuple
 
-from tffpers.simulation import codec
+from tffpers.simulation import codec, history
 from tffpers.simulation import population as population_lib
 from tffpers.simulation import states as states_lib
 
@@ -82,7 +82,7 @@ def _warn(outcome: Outcome, round_number: int) -> None:
     warnings.warn(
         f'Round {round_number}: results that are not finite were left out, of clients {nonfinite}',
         RuntimeWarning, stacklevel=3)
-  if outcome.server_metrics is None or outcome.server_metrics.get('weight') == 0:
+  if not any(map(history.example_weight, outcome.client_metrics.values())):
     warnings.warn(
-        f'Round {round_number}: no client counted, the server learned nothing',
+        f'Round {round_number}: no client had a result that counts, so it changed nothing',
         RuntimeWarning, stacklevel=3)

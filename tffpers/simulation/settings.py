@@ -50,7 +50,8 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if repr(was) != repr(is_now) and key.split('.')[0] not in _FREE:
       raise ValueError(
           'A run is resumed with the settings it was started with, except for more rounds; use '
-          f'another output_dir for another run. Expected: {key}={was!r}. Received: {key}={is_now!r}')
+          f'another output_dir for another run. Expected: {key}={was!r}. '
+          f'Received: {key}={is_now!r}')
   if before['versions'] != now['versions']:
     warnings.warn(
         'The run was started with other versions and may not continue bit for bit: '
@@ -97,7 +98,7 @@ def _fingerprint(name: str, population: population_lib.Population) -> dict[str, 
         raise
       arrays = []
     for array in arrays:
-      contents.update(np.ascontiguousarray(array))
+      contents.update(np.ascontiguousarray(array).data)
   return {
       'clients': len(keys), 'examples': sum(sizes),
       'client_ids': _digest(list(data.client_ids)), 'sizes': _digest(sizes),

@@ -145,7 +145,7 @@ class Store:
     """How far the run is."""
     with self._reading() as connection:
       rows = connection.execute('SELECT row FROM history ORDER BY round').fetchall()
-      records = connection.execute('SELECT id, record FROM clients').fetchall()
+      records = connection.execute('SELECT id, record FROM clients ORDER BY id').fetchall()
       return Progress(
           self._get(connection, 'round'), self._get(connection, 'totals'),
           tuple(json.loads(row) for row, in rows),

@@ -30,7 +30,7 @@ def summarize(
   row = dict(progress.history[-1]) if progress.history else {}
   accuracy, totals = metrics.history_accuracy(row), progress.totals
   points = {process.evaluation_point: _clients(row, accuracy)}
-  personalized = {key: record['personalized'] for key, record in progress.records.items()
+  personalized = {key: record['personalized'] for key, record in sorted(progress.records.items())
                   if record.get('personalized')}
   if personalized:
     # With a personalising phase of its own, that is what "after" means.
