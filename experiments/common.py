@@ -1,6 +1,7 @@
 """Flags that every experiment script has, and how a script runs and reports its methods."""
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 
 from absl import flags
@@ -12,16 +13,25 @@ FLAGS = flags.FLAGS
 
 flags.DEFINE_integer('rounds', None, 'Rounds in all.', lower_bound=1)
 flags.DEFINE_integer('clients_per_round', None, 'Clients C sampled in a round.', lower_bound=1)
-flags.DEFINE_integer('epochs', None, 'Local passes E over a client’s data in a round.', lower_bound=0)
+flags.DEFINE_integer(
+  'epochs', None, 'Local passes E over a client’s data in a round.', lower_bound=0
+)
 flags.DEFINE_integer('batch_size', None, 'Examples per local step.', lower_bound=1)
 flags.DEFINE_float('client_learning_rate', None, 'The clients’ SGD learning rate.', lower_bound=0)
 flags.DEFINE_float(
-    'clip_norm', None, 'Largest global norm of a local gradient; 0 does not clip.', lower_bound=0)
+  'clip_norm', None, 'Largest global norm of a local gradient; 0 does not clip.', lower_bound=0
+)
 flags.DEFINE_integer('seed', 1, 'Seed of everything that is drawn.')
-flags.DEFINE_string('output_dir', None, 'Folder for results, one subfolder per method; none writes nothing.')
-flags.DEFINE_string('data_dir', None, 'Folder of the data set’s own files; see the script’s description.')
+flags.DEFINE_string(
+  'output_dir', None, 'Folder for results, one subfolder per method; none writes nothing.'
+)
+flags.DEFINE_string(
+  'data_dir', None, 'Folder of the data set’s own files; see the script’s description.'
+)
 flags.DEFINE_enum('runtime', 'in_process', ['in_process', 'native'], 'Where TFF computations run.')
-flags.DEFINE_integer('evaluate_every', None, 'Rounds between evaluations of all clients.', lower_bound=1)
+flags.DEFINE_integer(
+  'evaluate_every', None, 'Rounds between evaluations of all clients.', lower_bound=1
+)
 flags.DEFINE_bool('resume', False, 'Continue the runs found in --output_dir.')
 flags.DEFINE_bool('progress', True, 'Show a progress bar (--noprogress hides it).')
 
@@ -36,11 +46,11 @@ def apply_preset(presets: Mapping[str, Mapping[str, object]], name: str) -> None
 
 
 def run_methods(
-    builders: Mapping[str, Callable[[], process.PersonalizedProcess]],
-    train: FederatedDataset,
-    test: FederatedDataset,
-    validation: FederatedDataset | None,
-    dataset: str,
+  builders: Mapping[str, Callable[[], process.PersonalizedProcess]],
+  train: FederatedDataset,
+  test: FederatedDataset,
+  validation: FederatedDataset | None,
+  dataset: str,
 ) -> dict[str, simulation.Result]:
   """Runs each method on the same clients and seed and returns the results by method."""
   runtime.use(FLAGS.runtime)
@@ -48,10 +58,21 @@ def run_methods(
   for method, build in builders.items():
     print(f'{method}: building and tracing the computations …', flush=True)
     results[method] = simulation.run(
-        build(), train, rounds=FLAGS.rounds, clients_per_round=FLAGS.clients_per_round,
-        seed=FLAGS.seed, test_data=test, validation_data=validation,
-        evaluate_every=FLAGS.evaluate_every, output_dir=_folder(method), resume=FLAGS.resume,
-        progress=FLAGS.progress, method=method, dataset=dataset)
+      build(),
+      train,
+      rounds=FLAGS.rounds,
+      clients_per_round=FLAGS.clients_per_round,
+      seed=FLAGS.seed,
+      test_data=test,
+      validation_data=validation,
+      evaluate_every=FLAGS.evaluate_every,
+      output_dir=_folder(method),
+      resume=FLAGS.resume,
+      progress=FLAGS.progress,
+      method=method,
+      dataset=dataset,
+      config={flag.name: flag.value for flag in FLAGS.get_key_flags_for_module(sys.argv[0])},
+    )
   return results
 
 
@@ -60,11 +81,16 @@ def report(results: Mapping[str, simulation.Result]) -> None:
   print('\n' + metrics.table({name: result.history for name, result in results.items()}))
   if FLAGS.output_dir is None:
     return
-  curves, clients = (os.path.join(FLAGS.output_dir, f'{name}.png') for name in ('curves', 'clients'))
+  curves, clients = (
+    os.path.join(FLAGS.output_dir, f'{name}.png') for name in ('curves', 'clients')
+  )
   plots.curves({name: result.history for name, result in results.items()}, curves)
-  plots.clients({name: plots.accuracies(result.clients.values())
-                 for name, result in results.items()}, clients)
-  print(f'\nResults are in {FLAGS.output_dir}: curves in {curves}, per-client accuracy in {clients}')
+  plots.clients(
+    {name: plots.accuracies(result.clients.values()) for name, result in results.items()}, clients
+  )
+  print(
+    f'\nResults are in {FLAGS.output_dir}: curves in {curves}, per-client accuracy in {clients}'
+  )
 
 
 def _folder(method: str) -> str | None:

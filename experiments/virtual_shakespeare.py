@@ -33,14 +33,30 @@ FLAGS = flags.FLAGS
 flags.adopt_module_key_flags(common)
 
 PRESETS = {
-    'paper': {
-        'rounds': 75, 'clients_per_round': 10, 'epochs': 20, 'batch_size': 10,
-        'client_learning_rate': 3.0, 'clip_norm': 1.0, 'beta': 1e-5, 'num_clients': 0,
-        'max_sequences': 0, 'evaluate_every': 1},
-    'quick': {
-        'rounds': 32, 'clients_per_round': 5, 'epochs': 2, 'batch_size': 10,
-        'client_learning_rate': 3.0, 'clip_norm': 1.0, 'beta': 1e-5, 'num_clients': 20,
-        'max_sequences': 200, 'evaluate_every': 2},
+  'paper': {
+    'rounds': 75,
+    'clients_per_round': 10,
+    'epochs': 20,
+    'batch_size': 10,
+    'client_learning_rate': 3.0,
+    'clip_norm': 1.0,
+    'beta': 1e-5,
+    'num_clients': 0,
+    'max_sequences': 0,
+    'evaluate_every': 1,
+  },
+  'quick': {
+    'rounds': 32,
+    'clients_per_round': 5,
+    'epochs': 2,
+    'batch_size': 10,
+    'client_learning_rate': 3.0,
+    'clip_norm': 1.0,
+    'beta': 1e-5,
+    'num_clients': 20,
+    'max_sequences': 200,
+    'evaluate_every': 2,
+  },
 }
 
 flags.DEFINE_enum('preset', 'paper', list(PRESETS), 'Settings for all flags that are not given.')
@@ -48,26 +64,33 @@ flags.DEFINE_list('method', ['fed_avg', 'virtual'], 'Methods to run on the same 
 flags.DEFINE_float('beta', None, 'VIRTUAL: weight β of the divergence.', lower_bound=0)
 flags.DEFINE_float('damping', None, 'VIRTUAL: d in (0, 1]; default 1/C.')
 flags.DEFINE_float(
-    'scale_learning_rate_multiplier', 300.0, 'VIRTUAL: factor on the steps of ln σ.', lower_bound=0)
+  'scale_learning_rate_multiplier', 300.0, 'VIRTUAL: factor on the steps of ln σ.', lower_bound=0
+)
 flags.DEFINE_integer(
-    'evaluation_samples', 0, 'VIRTUAL: weight samples in evaluation; 0 is the posterior mean.',
-    lower_bound=0)
+  'evaluation_samples',
+  0,
+  'VIRTUAL: weight samples in evaluation; 0 is the posterior mean.',
+  lower_bound=0,
+)
 flags.DEFINE_integer(
-    'num_clients', None, 'Keep the roles with the most training text; 0 keeps all.', lower_bound=0)
+  'num_clients', None, 'Keep the roles with the most training text; 0 keeps all.', lower_bound=0
+)
 flags.DEFINE_integer(
-    'max_sequences', None, 'Training sequences kept of each role; 0 keeps all.', lower_bound=0)
+  'max_sequences', None, 'Training sequences kept of each role; 0 keeps all.', lower_bound=0
+)
 
 
 def load() -> tuple[datasets.FederatedDataset, ...]:
   """Train, validation and test data under the flags."""
   train, test = datasets.load_shakespeare(FLAGS.data_dir)
   ids = sorted(train.client_ids, key=train.num_examples, reverse=True)
-  ids = ids[:FLAGS.num_clients or len(ids)]
+  ids = ids[: FLAGS.num_clients or len(ids)]
   train, validation = train.select(ids).split(0.9, 0.1, contiguous=True)
   train = _first(train, FLAGS.max_sequences)
   validation, test = (
-      _first(data.select([i for i in ids if i in data.client_ids]), FLAGS.max_sequences // 4)
-      for data in (validation, test))
+    _first(data.select([i for i in ids if i in data.client_ids]), FLAGS.max_sequences // 4)
+    for data in (validation, test)
+  )
   return train, validation, test
 
 
@@ -75,34 +98,48 @@ def _first(data: datasets.FederatedDataset, n: int) -> datasets.FederatedDataset
   if not n:
     return data
   return datasets.FederatedDataset.from_arrays(
-      {i: tuple(array[:n] for array in data.load(i)) for i in data.client_ids})
+    {i: tuple(array[:n] for array in data.load(i)) for i in data.client_ids}
+  )
 
 
 def describe(train: datasets.FederatedDataset, test: datasets.FederatedDataset) -> str:
   """How much text there is, and what always guessing one character would score."""
-  characters = [np.concatenate([y[y > 0] for _, y in map(data.load, data.client_ids)])
-                for data in (train, test)]
+  characters = [
+    np.concatenate([y[y > 0] for _, y in map(data.load, data.client_ids)]) for data in (train, test)
+  ]
   share = np.mean(characters[1] == np.bincount(characters[0]).argmax())
-  return (f'{len(train)} roles, {characters[0].size:,} training and {characters[1].size:,} test '
-          f'characters; the most frequent character is {100 * share:.1f} % of the test text.')
+  return (
+    f'{len(train)} roles, {characters[0].size:,} training and {characters[1].size:,} test '
+    f'characters; the most frequent character is {100 * share:.1f} % of the test text.'
+  )
 
 
 def builders(train: datasets.FederatedDataset) -> dict[str, functools.partial]:
   """The chosen methods, ready to be built."""
   shared = {
-      'loss_fn': MaskedCrossEntropy(),
-      'metrics_fn': lambda: [tf.keras.metrics.SparseCategoricalAccuracy('accuracy')],
-      'element_spec': train.element_spec,
-      'optimizer': tff.learning.optimizers.build_sgdm(FLAGS.client_learning_rate),
-      'epochs': FLAGS.epochs, 'batch_size': FLAGS.batch_size, 'clip_norm': FLAGS.clip_norm or None}
+    'loss_fn': MaskedCrossEntropy(),
+    'metrics_fn': lambda: [tf.keras.metrics.SparseCategoricalAccuracy('accuracy')],
+    'element_spec': train.element_spec,
+    'optimizer': tff.learning.optimizers.build_sgdm(FLAGS.client_learning_rate),
+    'epochs': FLAGS.epochs,
+    'batch_size': FLAGS.batch_size,
+    'clip_norm': FLAGS.clip_norm or None,
+  }
   known = {
-      'fed_avg': functools.partial(
-          build_fed_avg, model_fn=lambda: models.char_lstm(bayesian=False), **shared),
-      'virtual': functools.partial(
-          build_virtual, model_fn=lambda: models.char_lstm(bayesian=True), beta=FLAGS.beta,
-          client_num_examples=[train.num_examples(i) for i in train.client_ids],
-          damping=FLAGS.damping, evaluation_samples=FLAGS.evaluation_samples,
-          scale_learning_rate_multiplier=FLAGS.scale_learning_rate_multiplier, **shared)}
+    'fed_avg': functools.partial(
+      build_fed_avg, model_fn=lambda: models.char_lstm(bayesian=False), **shared
+    ),
+    'virtual': functools.partial(
+      build_virtual,
+      model_fn=lambda: models.char_lstm(bayesian=True),
+      beta=FLAGS.beta,
+      client_num_examples=[train.num_examples(i) for i in train.client_ids],
+      damping=FLAGS.damping,
+      evaluation_samples=FLAGS.evaluation_samples,
+      scale_learning_rate_multiplier=FLAGS.scale_learning_rate_multiplier,
+      **shared,
+    ),
+  }
   unknown = set(FLAGS.method) - set(known)
   if unknown:
     raise app.UsageError(f'--method knows {sorted(known)}. Received: {sorted(unknown)}')

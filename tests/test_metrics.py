@@ -67,10 +67,16 @@ def test_accuracy_is_found_by_name():
 
 
 def test_table_has_the_last_row_of_each_method_and_leaves_out_what_is_not_there():
-  both = {'server_accuracy': 0.5, 'server_loss': 1.25, 'clients_accuracy_weighted': 0.75,
-          'clients_loss_weighted': 0.5}
+  both = {
+    'server_accuracy': 0.5,
+    'server_loss': 1.25,
+    'clients_accuracy_weighted': 0.75,
+    'clients_loss_weighted': 0.5,
+  }
   own_only = {'clients_accuracy_weighted': 1.0, 'clients_loss_weighted': float('nan')}
   text = metrics.table({'FedAvg': [{'server_accuracy': 0.1}, both], 'a|b': [own_only], 'none': []})
   assert text.splitlines()[2:] == [
-      '| FedAvg | 0.5000 | 1.2500 | 0.7500 | 0.5000 |', '| a\\|b |  |  | 1.0000 |  |',
-      '| none |  |  |  |  |']
+    '| FedAvg | 0.5000 | 1.2500 | 0.7500 | 0.5000 |',
+    '| a\\|b |  |  | 1.0000 |  |',
+    '| none |  |  |  |  |',
+  ]

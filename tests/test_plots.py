@@ -10,11 +10,19 @@ import pytest
 from tffpers import plots
 
 HISTORY = [
-    {'round': r, 'server_accuracy': 0.1 * r, 'server_loss': 1 / r,
-     'clients_accuracy_weighted': 0.12 * r, 'clients_loss_weighted': 0.5 / r}
-    for r in range(1, 5)]
-CLIENTS = {key: {'client_id': key, 'client_accuracy': value}
-           for key, value in (('a', 0.2), ('b', 0.9), ('c', float('nan')))}
+  {
+    'round': r,
+    'server_accuracy': 0.1 * r,
+    'server_loss': 1 / r,
+    'clients_accuracy_weighted': 0.12 * r,
+    'clients_loss_weighted': 0.5 / r,
+  }
+  for r in range(1, 5)
+]
+CLIENTS = {
+  key: {'client_id': key, 'client_accuracy': value}
+  for key, value in (('a', 0.2), ('b', 0.9), ('c', float('nan')))
+}
 
 
 def ink(path) -> float:

@@ -38,8 +38,12 @@ def summarize(values: npt.ArrayLike, sizes: npt.ArrayLike) -> dict[str, float]:
     return dict.fromkeys(names, float('nan'))
   with np.errstate(invalid='ignore'):  # An infinite loss has no spread.
     statistics = (
-        kept.mean(), _weighted(kept, weights), kept.std(),
-        *np.percentile(kept, PERCENTILES), _worst_tenth(kept))
+      kept.mean(),
+      _weighted(kept, weights),
+      kept.std(),
+      *np.percentile(kept, PERCENTILES),
+      _worst_tenth(kept),
+    )
   return dict(zip(names, map(float, statistics), strict=True))
 
 
@@ -54,9 +58,7 @@ def weighted_mean(values: npt.ArrayLike, sizes: npt.ArrayLike) -> float:
   return _weighted(kept, weights) if kept.size else float('nan')
 
 
-def share_worse_than(
-    values: npt.ArrayLike, other: npt.ArrayLike, sizes: npt.ArrayLike
-) -> float:
+def share_worse_than(values: npt.ArrayLike, other: npt.ArrayLike, sizes: npt.ArrayLike) -> float:
   """Share of clients whose value is below the other one; equal ones are not worse.
 
   Args:
@@ -111,13 +113,19 @@ def table(histories: Mapping[str, Iterable[Mapping[str, float]]]) -> str:
   Returns:
     Text of one line per method after two header lines.
   """
-  lines = ['| Method | S accuracy | S cross-entropy | MT accuracy | MT cross-entropy |',
-           '|---|---:|---:|---:|---:|']
+  lines = [
+    '| Method | S accuracy | S cross-entropy | MT accuracy | MT cross-entropy |',
+    '|---|---:|---:|---:|---:|',
+  ]
   for name, history in histories.items():
     row = (list(history) or [{}])[-1]
     accuracy = history_accuracy(row)
-    columns = (f'server_{accuracy}', 'server_loss', f'clients_{accuracy}_weighted',
-               'clients_loss_weighted')
+    columns = (
+      f'server_{accuracy}',
+      'server_loss',
+      f'clients_{accuracy}_weighted',
+      'clients_loss_weighted',
+    )
     cells = [f'{row[c]:.4f}' if np.isfinite(row.get(c, np.nan)) else '' for c in columns]
     lines.append(f'| {" | ".join([name.replace("|", chr(92) + "|"), *cells])} |')
   return '\n'.join(lines) + '\n'
@@ -127,15 +135,17 @@ def history_accuracy(row: Mapping[str, float]) -> str | None:
   """The metric of a history row that is the accuracy, by `accuracy_name`."""
   prefix, suffix = 'clients_', '_weighted'
   return accuracy_name(
-      [c[len(prefix):-len(suffix)] for c in row if c.startswith(prefix) and c.endswith(suffix)])
+    [c[len(prefix) : -len(suffix)] for c in row if c.startswith(prefix) and c.endswith(suffix)]
+  )
 
 
 def _measured(values: npt.ArrayLike, sizes: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
   values, sizes = np.asarray(values, np.float64), np.asarray(sizes, np.float64)
   if values.ndim != 1 or values.shape != sizes.shape or not (sizes >= 0).all():
     raise ValueError(
-        'values and sizes need one number per client, sizes none below 0. '
-        f'Received: values of shape {values.shape}, sizes={sizes}')
+      'values and sizes need one number per client, sizes none below 0. '
+      f'Received: values of shape {values.shape}, sizes={sizes}'
+    )
   return values[sizes > 0], sizes[sizes > 0]
 
 
@@ -144,4 +154,4 @@ def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
 
 
 def _worst_tenth(values: np.ndarray) -> float:
-  return float(np.sort(values)[:-(-len(values) // 10)].mean())
+  return float(np.sort(values)[: -(-len(values) // 10)].mean())

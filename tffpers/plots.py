@@ -72,8 +72,9 @@ def compare(results: Mapping[str, Measured], path: Path) -> None:
   histories = {name: result.history for name, result in results.items()}
   _draw_accuracy(figure.axes[0], histories)
   _draw_loss(figure.axes[1], histories)
-  _draw_clients(figure.axes[2], {
-      name: accuracies(result.clients.values()) for name, result in results.items()})
+  _draw_clients(
+    figure.axes[2], {name: accuracies(result.clients.values()) for name, result in results.items()}
+  )
   _save(figure, path)
 
 
@@ -81,7 +82,8 @@ def accuracies(rows: Iterable[Mapping[str, Any]]) -> list[float]:
   rows = list(rows)
   prefix = 'client_'
   accuracy = metrics.accuracy_name(
-      name[len(prefix):] for name in (rows[0] if rows else ()) if name.startswith(prefix))
+    name[len(prefix) :] for name in (rows[0] if rows else ()) if name.startswith(prefix)
+  )
   return [row[f'{prefix}{accuracy}'] for row in rows] if accuracy else []
 
 
@@ -121,14 +123,18 @@ def _over_rounds(axes: axes_lib.Axes, label: str) -> None:
 
 
 def _draw_columns(
-    axes: axes_lib.Axes, colour: int, name: str, history: History, columns: Mapping[str, str]
+  axes: axes_lib.Axes, colour: int, name: str, history: History, columns: Mapping[str, str]
 ) -> None:
   for label, column in columns.items():
     points = [(row['round'], row[column]) for row in history if column in row]
     if points:
       axes.plot(
-          *zip(*points, strict=True), label=f'{name} {label}', color=f'C{colour % 10}',
-          linestyle='--' if label == 'S' else '-', marker='.' if len(points) < 20 else None)
+        *zip(*points, strict=True),
+        label=f'{name} {label}',
+        color=f'C{colour % 10}',
+        linestyle='--' if label == 'S' else '-',
+        marker='.' if len(points) < 20 else None,
+      )
 
 
 def _draw_clients(axes: axes_lib.Axes, values: Mapping[str, npt.ArrayLike]) -> None:

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import toy
 
-from tffpers import client_loop, gaussians, modelling, seeds
+from tffpers import client_loop, factors, gaussians, modelling, seeds
 from tffpers import keras as tk
 from tffpers.algorithms import build_virtual, template, virtual
 from tffpers.gaussians import Natural
@@ -124,7 +124,7 @@ def test_v3_one_client_is_bayes_by_backprop():
 def test_v3_the_only_client_has_the_prior_as_cavity():
   server, (client,) = toy.start(process(1), [10])
   prior = gaussians.from_moments(tf.zeros([3, 4]), tf.ones([3, 4]))
-  cavity, held = virtual.cavity(
+  cavity, held = factors.cavity(
     *(Natural(*map(tf.constant, f)) for f in (server.model.posterior[0], client.factor[0])),
     prior,
     1,
@@ -248,7 +248,7 @@ def test_v11_damping_of_one_over_c_never_needs_scaling_back():
 def test_cavity_stays_proper_where_a_factor_is_sharper_than_the_posterior():
   tensors = functools.partial(tf.constant, dtype=tf.float64)
   prior = Natural(tensors([0.0, 0.0]), tensors([1.0, 1.0]))
-  cavity, held = virtual.cavity(
+  cavity, held = factors.cavity(
     Natural(tensors([4.0, 4.0]), tensors([2.0, 2.0])),
     Natural(tensors([3.0, 3.0]), tensors([1.0, 4.0])),
     prior,

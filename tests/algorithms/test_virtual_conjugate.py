@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tffpers import factors as factors_lib
 from tffpers import gaussians
-from tffpers.algorithms import virtual
 from tffpers.gaussians import Natural
 
 V = 0.25
@@ -36,7 +36,7 @@ def start(k):
 
 
 def local_optimum(posterior, factor, k, a, b):
-  cavity, held = virtual.cavity(posterior, factor, PRIOR, k)
+  cavity, held = factors_lib.cavity(posterior, factor, PRIOR, k)
   assert held == 0
   lam = cavity.lam + np.diag(a)
   mean = np.linalg.solve(np.diag(cavity.lam) + a, cavity.gamma + b)

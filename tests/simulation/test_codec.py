@@ -21,11 +21,16 @@ class Box:
 
 
 VALUE = Pair(
-    [np.float32(1.5), {'z': np.arange(6, dtype=np.int64).reshape(2, 3), 'a': np.bool_(True)}],
-    (Box(np.zeros([0, 2], np.float64)),
-     collections.OrderedDict(w=tf.cast([1.0, 0.3], tf.bfloat16).numpy()), ()))
+  [np.float32(1.5), {'z': np.arange(6, dtype=np.int64).reshape(2, 3), 'a': np.bool_(True)}],
+  (
+    Box(np.zeros([0, 2], np.float64)),
+    collections.OrderedDict(w=tf.cast([1.0, 0.3], tf.bfloat16).numpy()),
+    (),
+  ),
+)
 TYPE = tff.types.tensorflow_to_type(
-    tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), VALUE))
+  tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), VALUE)
+)
 PATHS = ['first/0', 'first/1/z', 'first/1/a', 'second/0/content', 'second/1/w']
 
 
@@ -44,7 +49,7 @@ def test_values_come_back_in_their_containers():
 
 
 def test_a_type_with_free_dimensions_takes_any_size_of_the_same_rank():
-  leaf, = codec.leaves(tff.TensorType(np.float32, [None, 2]))
+  (leaf,) = codec.leaves(tff.TensorType(np.float32, [None, 2]))
   assert leaf.accepts('float32', (7, 2))
   assert leaf.accepts('float32', (None, 2))
   assert not leaf.accepts('float32', (7, 3))
@@ -57,8 +62,9 @@ def test_values_of_another_dtype_or_shape_are_refused():
     codec.flatten(np.zeros(2), tff.TensorType(np.float32, [2]))
 
 
-@pytest.mark.parametrize('tff_type', [
-    tff.TensorType(np.str_), tff.SequenceType(np.float32)], ids=str)
+@pytest.mark.parametrize(
+  'tff_type', [tff.TensorType(np.str_), tff.SequenceType(np.float32)], ids=str
+)
 def test_what_is_no_number_is_refused(tff_type):
   with pytest.raises(TypeError, match='k of type'):
     codec.leaves(tff.StructType([('k', tff_type)]))
@@ -66,7 +72,8 @@ def test_what_is_no_number_is_refused(tff_type):
 
 def test_scalars_are_whole_or_real_and_vectors_are_spread():
   tff_type = tff.types.to_type(
-      collections.OrderedDict(n=np.int32, x=np.float32, v=tff.TensorType(np.float32, [2])))
+    collections.OrderedDict(n=np.int32, x=np.float32, v=tff.TensorType(np.float32, [2]))
+  )
   value = {'v': np.array([1, 2], np.float32), 'n': np.int32(3), 'x': np.float32(0.5)}
   numbers = codec.scalars(value, tff_type)
   assert numbers == {'n': 3, 'x': 0.5, 'v/0': 1.0, 'v/1': 2.0}

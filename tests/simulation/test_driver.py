@@ -22,23 +22,26 @@ def assert_same(a, b) -> None:
   tf.nest.map_structure(np.testing.assert_array_equal, a.server_state, b.server_state)
   assert a.trained_clients == b.trained_clients
   for key in a.trained_clients:
-    tf.nest.map_structure(
-        np.testing.assert_array_equal, a.client_state(key), b.client_state(key))
+    tf.nest.map_structure(np.testing.assert_array_equal, a.client_state(key), b.client_state(key))
   assert repr(a.history) == repr(b.history)
   assert {k: repr(v) for k, v in a.clients.items()} == {k: repr(v) for k, v in b.clients.items()}
 
 
 def test_two_rounds_by_hand(process):
   data = FederatedDataset.from_arrays(
-      {'a': toy_process.constant(1.0, 1), 'b': toy_process.constant(4.0, 3, label=1)})
+    {'a': toy_process.constant(1.0, 1), 'b': toy_process.constant(4.0, 3, label=1)}
+  )
   result = simulation.run(
-      process, data, rounds=2, clients_per_round=None, seed=1, test_data=data, progress=False)
+    process, data, rounds=2, clients_per_round=None, seed=1, test_data=data, progress=False
+  )
   assert result.server_state.mean == 3.25
   assert result.server_state.rounds == 2
   row = result.history[-1]
   assert [r['round'] for r in result.history] == [1, 2]
   assert row['server_loss'] == (1 * 2.25 + 3 * 0.75) / 4
-  assert row['clients_accuracy_mean'] == row['clients_accuracy_weighted'] == 1.0
+  # Also in the first round: what the clients have just learned is evaluated.
+  for r in result.history:
+    assert r['clients_accuracy_mean'] == r['clients_accuracy_weighted'] == 1.0
   assert row['server_accuracy'] == 0.0
   assert row['clients_accuracy_share_worse'] == 0.0
   assert row['train_loss'] == (1 * 1.0 + 3 * 4.0) / 4
@@ -52,19 +55,30 @@ def test_two_rounds_by_hand(process):
 
 
 def test_d4_means_over_clients_and_examples(process):
-  rows = {'small': (np.zeros([1, 1], np.float32), np.zeros([1], np.int32)),
-          'large': toy_process.constant(5.0, 99)}
+  rows = {
+    'small': (np.zeros([1, 1], np.float32), np.zeros([1], np.int32)),
+    'large': toy_process.constant(5.0, 99),
+  }
   train = FederatedDataset.from_arrays(
-      {'small': toy_process.constant(9.0, 1), 'large': toy_process.constant(5.0, 1)})
+    {'small': toy_process.constant(9.0, 1), 'large': toy_process.constant(5.0, 1)}
+  )
   result = simulation.run(
-      process, train, rounds=1, clients_per_round=None, seed=1, progress=False,
-      test_data=FederatedDataset.from_arrays(rows))
+    process,
+    train,
+    rounds=1,
+    clients_per_round=None,
+    seed=1,
+    progress=False,
+    test_data=FederatedDataset.from_arrays(rows),
+  )
   assert result.history[0]['clients_accuracy_mean'] == 0.5
   assert result.history[0]['clients_accuracy_weighted'] == 0.99
   assert result.summary['clients']['accuracy_mean'] == 0.5
   assert result.summary['clients']['accuracy_weighted'] == 0.99
   assert {k: row['client_accuracy'] for k, row in result.clients.items()} == {
-      'small': 0.0, 'large': 1.0}
+    'small': 0.0,
+    'large': 1.0,
+  }
 
 
 def test_f13_the_same_call_gives_the_same_bits(process):
@@ -77,8 +91,10 @@ def test_f13_the_order_of_the_clients_does_not_matter(fed_avg):
   data = toy_process.data()
   shuffled = data.select(['c3', 'c0', 'c5', 'c1', 'c4', 'c2'])
   for size in (3, None):
-    assert_same(run(fed_avg, data, rounds=2, clients_per_round=size),
-                run(fed_avg, shuffled, rounds=2, clients_per_round=size))
+    assert_same(
+      run(fed_avg, data, rounds=2, clients_per_round=size),
+      run(fed_avg, shuffled, rounds=2, clients_per_round=size),
+    )
 
 
 def test_i4_runs_inside_an_event_loop(process, tmp_path):
@@ -91,8 +107,9 @@ def test_i4_runs_inside_an_event_loop(process, tmp_path):
 def test_f6_e4_every_client_is_evaluated_and_only_trained_ones_are_stored(process):
   result = run(process, rounds=1)
   assert len(result.trained_clients) == 2
-  assert all(row['num_test'] > 0 and np.isfinite(row['client_loss'])
-             for row in result.clients.values())
+  assert all(
+    row['num_test'] > 0 and np.isfinite(row['client_loss']) for row in result.clients.values()
+  )
   assert result.history[0]['num_evaluated'] == 6
   with pytest.raises(KeyError, match='never took part'):
     result.client_state(next(k for k in result.clients if k not in result.trained_clients))
@@ -101,9 +118,11 @@ def test_f6_e4_every_client_is_evaluated_and_only_trained_ones_are_stored(proces
 def test_f6_clients_that_are_only_in_the_test_data_come_after_the_others(process):
   train = toy_process.data(2)
   test = FederatedDataset.from_arrays(
-      {'new': toy_process.constant(102.0, 2), 'c0': toy_process.constant(0.0, 1)})
+    {'new': toy_process.constant(102.0, 2), 'c0': toy_process.constant(0.0, 1)}
+  )
   result = simulation.run(
-      process, train, rounds=1, clients_per_round=1, seed=1, test_data=test, progress=False)
+    process, train, rounds=1, clients_per_round=1, seed=1, test_data=test, progress=False
+  )
   # An initial state has mean 100 + index: the new client's index is 2.
   assert result.clients['new']['client_loss'] == 0.0
   assert result.clients['new']['num_train'] == 0
@@ -131,7 +150,8 @@ def test_f1_a_round_of_empty_clients_warns_and_changes_nothing(process):
   data = FederatedDataset.from_arrays({'a': toy_process.constant(1.0, 0)})
   with pytest.warns(RuntimeWarning, match='Round 1: no client had a result'):
     result = simulation.run(
-        process, data, rounds=1, clients_per_round=1, seed=1, test_data=data, progress=False)
+      process, data, rounds=1, clients_per_round=1, seed=1, test_data=data, progress=False
+    )
   initial = process.initialize(seeds.derive(1, 'server'))
   assert result.server_state.mean == initial.mean
   assert result.history[0]['round_weight'] == 0
@@ -146,7 +166,8 @@ def test_f2_a_client_that_is_not_finite_is_counted_and_named(process):
   train = FederatedDataset.from_arrays(rows, allow_nonfinite=True)
   with pytest.warns(RuntimeWarning, match=r"not finite were left out, of clients \['bad'\]"):
     result = simulation.run(
-        process, train, rounds=1, clients_per_round=None, seed=1, progress=False)
+      process, train, rounds=1, clients_per_round=None, seed=1, progress=False
+    )
   assert result.server_state.mean == 1.0
   assert result.clients['bad']['nonfinite'] == 1
   assert result.client_state('bad').visits == 0
@@ -170,10 +191,15 @@ def test_f3_skip_leaves_the_client_out_and_names_it(process):
   arguments = toy_process.arguments(rounds=1, clients_per_round=None)
   with pytest.warns(RuntimeWarning, match="Left out: The train data of client 'c1'"):
     result = simulation.run(
-        process, toy_process.Watched(data, failing), test_data=data, on_client_error='skip',
-        **arguments)
+      process,
+      toy_process.Watched(data, failing),
+      test_data=data,
+      on_client_error='skip',
+      **arguments,
+    )
   without = simulation.run(
-      process, data.select(['c0', 'c2', 'c3', 'c4', 'c5']), test_data=data, **arguments)
+    process, data.select(['c0', 'c2', 'c3', 'c4', 'c5']), test_data=data, **arguments
+  )
   assert result.server_state == without.server_state
   assert 'c1' not in result.trained_clients
   assert (result.clients['c1']['skipped'], result.clients['c1']['rounds']) == (1, 0)
@@ -186,11 +212,12 @@ def test_f3_a_round_in_which_all_fail_changes_nothing(process):
       raise OSError('gone')
 
   data = toy_process.Watched(
-      FederatedDataset.from_arrays({'a': toy_process.constant(1.0, 1)}), broken)
+    FederatedDataset.from_arrays({'a': toy_process.constant(1.0, 1)}), broken
+  )
   with pytest.warns(RuntimeWarning) as caught:
     result = simulation.run(
-        process, data, rounds=1, clients_per_round=1, seed=1, progress=False,
-        on_client_error='skip')
+      process, data, rounds=1, clients_per_round=1, seed=1, progress=False, on_client_error='skip'
+    )
   assert any('no client had a result' in str(w.message) for w in caught)
   assert result.server_state == process.initialize(seeds.derive(1, 'server'))
   assert (result.trained_clients, result.summary['rounds']) == ([], 1)
@@ -227,7 +254,8 @@ def test_features_in_a_dict_are_passed_in_the_process_s_order():
   x = {'a': np.ones([2, 1], np.float32), 'b': np.full([2, 1], 2, np.float32)}
   data = FederatedDataset.from_arrays({'k': (x, np.zeros([2], np.int32))})
   result = simulation.run(
-      process, data, rounds=1, clients_per_round=1, seed=1, test_data=data, progress=False)
+    process, data, rounds=1, clients_per_round=1, seed=1, test_data=data, progress=False
+  )
   assert result.server_state.mean == 3.0
 
 
@@ -261,8 +289,12 @@ def test_f11_only_sampled_clients_are_loaded_and_each_once(process):
 
 def test_f3_a_client_whose_training_fails(process):
   data = FederatedDataset.from_arrays(
-      {'a': toy_process.constant(1.0, 1), 'bad': toy_process.constant(7.0, 1, label=-1000),
-       'c': toy_process.constant(3.0, 1)})
+    {
+      'a': toy_process.constant(1.0, 1),
+      'bad': toy_process.constant(7.0, 1, label=-1000),
+      'c': toy_process.constant(3.0, 1),
+    }
+  )
   arguments = toy_process.arguments(rounds=1, clients_per_round=None)
   with pytest.raises(simulation.ClientError, match="training of client 'bad' failed"):
     simulation.run(process, data, **arguments)
@@ -288,13 +320,16 @@ def test_the_progress_bar_goes_to_stderr(process, capsys):
     assert word in captured.err
 
 
-@pytest.mark.parametrize(('change', 'error', 'message'), [
+@pytest.mark.parametrize(
+  ('change', 'error', 'message'),
+  [
     ({'rounds': 0}, ValueError, 'rounds must be'),
     ({'evaluate_every': 0}, ValueError, 'evaluate_every must be'),
     ({'on_client_error': 'ignore'}, ValueError, 'on_client_error must be'),
     ({'clients_per_round': 7}, ValueError, r'between 1 and .* 6\. Received: clients_per_round=7'),
     ({'config': {'f': print}}, TypeError, r'config\.settings\.f'),
-])
+  ],
+)
 def test_arguments_out_of_range_are_refused(process, change, error, message):
   with pytest.raises(error, match=message):
     run(process, **change)
@@ -302,18 +337,21 @@ def test_arguments_out_of_range_are_refused(process, change, error, message):
 
 def test_d6_data_that_do_not_fit_the_process_are_refused(process):
   wrong = FederatedDataset.from_arrays(
-      {'k': (np.zeros([2, 1], np.float64), np.zeros([2], np.int32))})
+    {'k': (np.zeros([2, 1], np.float64), np.zeros([2], np.int32))}
+  )
   with pytest.raises(TypeError, match=r"train_data.*field x: float32.*float64.*'k'"):
     run(process, wrong)
   wide = FederatedDataset.from_arrays(
-      {'k': (np.zeros([2, 3], np.float32), np.zeros([2], np.int32))})
+    {'k': (np.zeros([2, 3], np.float32), np.zeros([2], np.int32))}
+  )
   with pytest.raises(TypeError, match=r'test_data.*\(None, 1\).*\(None, 3\)'):
     simulation.run(process, toy_process.data(), **toy_process.arguments(test_data=wide))
 
 
 def test_d8_targets_out_of_range_are_refused_before_training(process):
   data = FederatedDataset.from_arrays(
-      {'ok': toy_process.constant(0, 2), 'bad': toy_process.constant(0, 2, label=3)})
+    {'ok': toy_process.constant(0, 2), 'bad': toy_process.constant(0, 2, label=3)}
+  )
   with pytest.raises(ValueError, match="client 'bad', field y, value 3"):
     run(process, data, num_classes=3)
   assert run(process, data, num_classes=4, rounds=1).summary['rounds'] == 1
@@ -329,6 +367,7 @@ def test_v19_a_process_built_for_other_clients_is_refused():
 
 def test_p1_memory_does_not_grow_with_the_rounds(process):
   import psutil
+
   data = toy_process.data(13)
   sizes = []
 
@@ -336,6 +375,10 @@ def test_p1_memory_does_not_grow_with_the_rounds(process):
     sizes.append(psutil.Process(os.getpid()).memory_info().rss)
     return [f'c{i}' for i in range(3 + number % 11)]
 
-  simulation.run(process, data, **toy_process.arguments(
-      rounds=200, clients_per_round=None, test_data=data, evaluate_every=20), sample_fn=sample)
+  simulation.run(
+    process,
+    data,
+    **toy_process.arguments(rounds=200, clients_per_round=None, test_data=data, evaluate_every=20),
+    sample_fn=sample,
+  )
   assert sizes[-1] < 1.05 * sizes[50]

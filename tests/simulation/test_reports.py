@@ -16,23 +16,53 @@ from tffpers import simulation
 from tffpers.simulation import history, reports
 
 SUMMARY = [
-    'method', 'dataset', 'rounds', 'seed', 'num_clients', 'server', 'clients', 'evaluation_point',
-    'clients_before', 'clients_after', 'best_round', 'selected_on', 'sigma_quantiles',
-    'bytes_up_per_round', 'bytes_down_per_round', 'seconds_per_round']
+  'method',
+  'dataset',
+  'rounds',
+  'seed',
+  'num_clients',
+  'server',
+  'clients',
+  'evaluation_point',
+  'clients_before',
+  'clients_after',
+  'best_round',
+  'selected_on',
+  'sigma_quantiles',
+  'bytes_up_per_round',
+  'bytes_down_per_round',
+  'seconds_per_round',
+]
 CLIENTS = [
-    'accuracy_mean', 'accuracy_weighted', 'accuracy_std', 'accuracy_p5', 'accuracy_p10',
-    'accuracy_p50', 'accuracy_p90', 'worst10_mean', 'loss_mean', 'nll', 'ece']
+  'accuracy_mean',
+  'accuracy_weighted',
+  'accuracy_std',
+  'accuracy_p5',
+  'accuracy_p10',
+  'accuracy_p50',
+  'accuracy_p90',
+  'worst10_mean',
+  'loss_mean',
+  'nll',
+  'ece',
+]
 
 
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory, process):
   from tffpers import runtime
+
   runtime.use('in_process')
   folder = tmp_path_factory.mktemp('run')
   data = toy_process.data()
   result = simulation.run(
-      process, data, test_data=data, output_dir=folder, config={'width': 3},
-      **toy_process.arguments(rounds=4, evaluate_every=2))
+    process,
+    data,
+    test_data=data,
+    output_dir=folder,
+    config={'width': 3},
+    **toy_process.arguments(rounds=4, evaluate_every=2),
+  )
   return folder, result
 
 
@@ -78,8 +108,7 @@ def test_summary_has_exactly_the_fixed_keys(finished):
 
 
 def test_a_run_without_test_data_has_nulls(process):
-  result = simulation.run(
-      process, toy_process.data(), **toy_process.arguments(rounds=1))
+  result = simulation.run(process, toy_process.data(), **toy_process.arguments(rounds=1))
   assert list(result.summary) == SUMMARY
   assert result.summary['server'] == {'accuracy': None, 'loss': None}
   assert set(result.summary['clients'].values()) == {None}
@@ -110,7 +139,8 @@ def test_pictures_and_events_are_written(finished):
 
 def test_nothing_temporary_is_left(finished):
   assert sorted(path.name for path in finished[0].iterdir()) == sorted(
-      [*reports.FILES, 'state.sqlite', 'tensorboard'])
+    [*reports.FILES, 'state.sqlite', 'tensorboard']
+  )
 
 
 def test_a_report_that_fails_leaves_the_old_one(tmp_path):
@@ -124,11 +154,15 @@ def test_a_report_that_fails_leaves_the_old_one(tmp_path):
 
 
 def test_e3_final_and_best_are_told_apart():
-  series = tuple({'round': r, 'clients_accuracy_mean': a, 'clients_accuracy_weighted': a}
-                 for r, a in ((1, 0.5), (2, 0.9), (3, 0.6)))
+  series = tuple(
+    {'round': r, 'clients_accuracy_mean': a, 'clients_accuracy_weighted': a}
+    for r, a in ((1, 0.5), (2, 0.9), (3, 0.6))
+  )
   assert history.best(series) == (2, 'test')
-  validated = tuple({**row, 'validation_clients_accuracy_mean': v}
-                    for row, v in zip(series, (0.7, 0.6, 0.7), strict=True))
+  validated = tuple(
+    {**row, 'validation_clients_accuracy_mean': v}
+    for row, v in zip(series, (0.7, 0.6, 0.7), strict=True)
+  )
   assert history.best(validated) == (1, 'validation')
   losses = tuple({'round': r, 'server_loss': v} for r, v in ((1, math.nan), (2, 3.0), (3, 2.0)))
   assert history.best(losses) == (3, 'test')
@@ -152,6 +186,7 @@ assert not [name for name in sys.modules if name.startswith('tffpers.algorithms'
   environment = {k: v for k, v in os.environ.items() if k != 'DISPLAY'}
   environment |= {'MPLBACKEND': 'TkAgg', 'PYTHONPATH': str(here.parents[1])}
   done = subprocess.run(
-      [sys.executable, '-c', code], env=environment, capture_output=True, timeout=120)
+    [sys.executable, '-c', code], env=environment, capture_output=True, timeout=120
+  )
   assert done.returncode == 0, done.stderr.decode()[-3000:]
   assert (tmp_path / 'run' / 'curves.png').exists()

@@ -29,16 +29,20 @@ def run(process, folder, **overrides):
 
 
 def hashes(folder: pathlib.Path) -> dict[str, str]:
-  return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-          for path in sorted(folder.rglob('*')) if path.is_file()}
+  return {
+    str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+    for path in sorted(folder.rglob('*'))
+    if path.is_file()
+  }
 
 
 def stored(folder: pathlib.Path, owner: str) -> list[bytes]:
   connection = sqlite3.connect(folder / 'state.sqlite')
   rows = connection.execute(
-      'SELECT value FROM tensors WHERE owner = ? ORDER BY position', (owner,)).fetchall()
+    'SELECT value FROM tensors WHERE owner = ? ORDER BY position', (owner,)
+  ).fetchall()
   connection.close()
-  return [value for value, in rows]
+  return [value for (value,) in rows]
 
 
 KILLS = [('toy', 'loading'), ('toy', 'writing'), ('fed_avg', 'between')]
@@ -49,11 +53,21 @@ def killed(tmp_path_factory):
   """Folders of runs that died in round 4, each in a process of its own."""
   folders = {kill: tmp_path_factory.mktemp('-'.join(kill)) for kill in KILLS}
   environment = os.environ | {
-      'PYTHONPATH': os.pathsep.join([str(HERE.parents[1]), str(HERE)]), 'TF_CPP_MIN_LOG_LEVEL': '3'}
+    'PYTHONPATH': os.pathsep.join([str(HERE.parents[1]), str(HERE)]),
+    'TF_CPP_MIN_LOG_LEVEL': '3',
+  }
   with contextlib.ExitStack() as stack:
-    running = {kill: stack.enter_context(subprocess.Popen(
-        [sys.executable, str(HERE / 'killed.py'), *kill, str(folder)], env=environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)) for kill, folder in folders.items()}
+    running = {
+      kill: stack.enter_context(
+        subprocess.Popen(
+          [sys.executable, str(HERE / 'killed.py'), *kill, str(folder)],
+          env=environment,
+          stdout=subprocess.DEVNULL,
+          stderr=subprocess.PIPE,
+        )
+      )
+      for kill, folder in folders.items()
+    }
     for kill, process in running.items():
       _, errors = process.communicate(timeout=200)
       assert process.returncode == 9, (kill, errors.decode()[-3000:])
@@ -62,7 +76,8 @@ def killed(tmp_path_factory):
 
 @pytest.mark.parametrize('kill', KILLS, ids='-'.join)
 def test_f4_a_killed_run_resumes_bit_for_bit_in_a_new_process(
-    process, fed_avg, killed, kill, tmp_path):
+  process, fed_avg, killed, kill, tmp_path
+):
   algorithm = process if kill[0] == 'toy' else fed_avg
   with open(killed[kill] / 'metrics.csv', encoding='utf-8') as file:
     assert [row['round'] for row in csv.DictReader(file)] == ['1', '2', '3']
@@ -110,15 +125,26 @@ def test_resume_without_a_run_starts_one(process, tmp_path):
   assert run(process, tmp_path / 'new', rounds=1, resume=True).summary['rounds'] == 1
 
 
-@pytest.mark.parametrize(('change', 'key'), [
+@pytest.mark.parametrize(
+  ('change', 'key'),
+  [
     ({'seed': 4}, 'seed=3'),
     ({'evaluate_every': 2}, 'evaluate_every=1'),
     ({'data': toy_process.data(7)}, 'num_clients=6'),
-    ({'data': toy_process.FederatedDataset.from_arrays({
-        f'c{i}': toy_process.constant(i, i + 1) for i in range(6)})}, 'data.train.contents='),
-    ({'data': toy_process.data().select([f'c{i}' for i in (1, 0, 2, 3, 4, 5)])},
-     'data.train.client_ids='),
-])
+    (
+      {
+        'data': toy_process.FederatedDataset.from_arrays(
+          {f'c{i}': toy_process.constant(i, i + 1) for i in range(6)}
+        )
+      },
+      'data.train.contents=',
+    ),
+    (
+      {'data': toy_process.data().select([f'c{i}' for i in (1, 0, 2, 3, 4, 5)])},
+      'data.train.client_ids=',
+    ),
+  ],
+)
 def test_f4_another_run_is_not_resumed(process, tmp_path, change, key):
   run(process, tmp_path, rounds=1)
   before = hashes(tmp_path)
@@ -167,13 +193,16 @@ def test_f7_a_client_finds_the_state_it_left(process, tmp_path):
 def test_d5_ids_of_any_text_keep_their_states(process, tmp_path):
   ids = ["o'neil", 'a/b\\c', '日本 語', '*;"--', '%s', 'server', '3']
   data = toy_process.FederatedDataset.from_arrays(
-      {key: toy_process.constant(i, i + 1) for i, key in enumerate(ids)})
+    {key: toy_process.constant(i, i + 1) for i, key in enumerate(ids)}
+  )
   result = run(process, tmp_path / 'ø #1?', data=data, rounds=1, sample_fn=lambda r: ids)
   assert [float(result.client_state(key).mean) for key in ids] == list(range(len(ids)))
   with open(tmp_path / 'ø #1?' / 'clients.csv', encoding='utf-8', newline='') as file:
     assert [row['client_id'] for row in csv.DictReader(file)] == ids
-  assert_same(result, run(
-      process, tmp_path / 'ø #1?', data=data, rounds=1, sample_fn=lambda r: ids, resume=True))
+  assert_same(
+    result,
+    run(process, tmp_path / 'ø #1?', data=data, rounds=1, sample_fn=lambda r: ids, resume=True),
+  )
 
 
 def test_an_interrupted_run_has_its_reports_and_resumes(process, tmp_path):
@@ -254,5 +283,6 @@ def test_states_can_be_read_after_the_run_from_disk_and_memory(process, tmp_path
   for folder in (tmp_path, None):
     result = run(process, folder, rounds=1)
     tf.nest.map_structure(
-        np.testing.assert_array_equal, result.server_state, result.store.server_state())
+      np.testing.assert_array_equal, result.server_state, result.store.server_state()
+    )
     assert result.client_state('c1').visits == 1

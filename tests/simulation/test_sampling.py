@@ -28,11 +28,14 @@ def test_f9_more_clients_than_there_are_is_an_error(size):
     sampling.uniform(IDS, size, seed=1)
 
 
-@pytest.mark.parametrize(('chosen', 'size', 'message'), [
+@pytest.mark.parametrize(
+  ('chosen', 'size', 'message'),
+  [
     (['c1', 'c1', 'c2'], None, r"twice: \['c1'\]"),
     (['c1', 'x'], None, r"unknown: \['x'\]"),
     (['c1'], 2, 'round 5 with 1 clients'),
-])
+  ],
+)
 def test_f5_a_sampler_that_breaks_the_rules_is_refused(chosen, size, message):
   with pytest.raises(ValueError, match=message):
     sampling.checked(lambda r: chosen, IDS, size)(5)

@@ -37,17 +37,23 @@ class Info(NamedTuple):
 
 
 SERVER = tff.types.tensorflow_to_type(
-    Server(tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.int32)))
-CLIENT = tff.types.tensorflow_to_type(Client(
-    tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.int32), tf.TensorSpec([1], tf.float32)))
-INFO = tff.types.tensorflow_to_type(Info(
-    tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int32), tf.TensorSpec([2], tf.int32)))
+  Server(tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.int32))
+)
+CLIENT = tff.types.tensorflow_to_type(
+  Client(tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.int32), tf.TensorSpec([1], tf.float32))
+)
+INFO = tff.types.tensorflow_to_type(
+  Info(tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.int32), tf.TensorSpec([2], tf.int32))
+)
 
 
 def _data(name: str, x_spec) -> tff.Type:
   return tff.types.tensorflow_to_type(
-      {name: {'x': x_spec, 'y': tf.TensorSpec([None], tf.int32)},
-       'seed': tf.TensorSpec([2], tf.int32)})
+    {
+      name: {'x': x_spec, 'y': tf.TensorSpec([None], tf.int32)},
+      'seed': tf.TensorSpec([2], tf.int32),
+    }
+  )
 
 
 def _features(x):
@@ -55,13 +61,14 @@ def _features(x):
 
 
 def build(
-    *, nested: bool = False, personalize: bool = False, dtype=np.float32, **hyper_parameters
+  *, nested: bool = False, personalize: bool = False, dtype=np.float32, **hyper_parameters
 ) -> process_lib.PersonalizedProcess:
   """The process; `nested` takes x as a dict, `dtype` is that of the server's mean."""
   spec = tf.TensorSpec([None, 1], tf.float32)
   x_spec = {'b': spec, 'a': spec} if nested else spec
   server_type = tff.types.tensorflow_to_type(
-      Server(tf.TensorSpec([], dtype), tf.TensorSpec([], tf.int32)))
+    Server(tf.TensorSpec([], dtype), tf.TensorSpec([], tf.int32))
+  )
 
   @tff.tensorflow.computation(SEED)
   def new_server(seed):
@@ -69,21 +76,32 @@ def build(
 
   @tff.tensorflow.computation(INFO)
   def new_client(info):
-    return Client(100.0 + tf.cast(info.index, tf.float32), 0,
-                  tf.random.stateless_uniform([1], info.seed))
+    return Client(
+      100.0 + tf.cast(info.index, tf.float32), 0, tf.random.stateless_uniform([1], info.seed)
+    )
 
   @tff.tensorflow.computation(CLIENT, _data('train', x_spec))
   def train(client, data):
     with tf.control_dependencies([tf.debugging.assert_greater(data['train']['y'], -1000)]):
       x = tf.identity(_features(data['train']['x']))
     n, total = tf.shape(x)[0], tf.reduce_sum(x)
-    finite, counts = tf.math.is_finite(total), tf.logical_and(
-        tf.math.is_finite(total), tf.shape(x)[0] > 0)
-    new = Client(total / tf.cast(n, tf.float32), client.visits + 1,
-                 tf.random.stateless_uniform([1], data['seed']))
+    finite, counts = (
+      tf.math.is_finite(total),
+      tf.logical_and(tf.math.is_finite(total), tf.shape(x)[0] > 0),
+    )
+    new = Client(
+      total / tf.cast(n, tf.float32),
+      client.visits + 1,
+      tf.random.stateless_uniform([1], data['seed']),
+    )
     new = tf.nest.map_structure(lambda a, b: tf.where(counts, a, b), new, client)
-    numbers = {'loss': total / tf.cast(n, tf.float32), 'num_examples': n,
-               'nonfinite': tf.cast(~finite, tf.int32), 'bytes_up': 8, 'bytes_down': 4}
+    numbers = {
+      'loss': total / tf.cast(n, tf.float32),
+      'num_examples': n,
+      'nonfinite': tf.cast(~finite, tf.int32),
+      'bytes_up': 8,
+      'bytes_down': 4,
+    }
     weight = tf.where(counts, tf.cast(n, tf.float32), 0.0)
     return tf.where(counts, total, 0.0), weight, new, numbers
 
@@ -94,16 +112,21 @@ def build(
 
   @tff.tensorflow.computation(server_type, CLIENT, _data('test', x_spec))
   def measure(server, client, data):
-    return {'server': _measured(tf.cast(server.mean, tf.float32), data['test']),
-            'client': {**_measured(client.mean, data['test']),
-                       'noise': tf.random.stateless_uniform([], data['seed'])}}
+    return {
+      'server': _measured(tf.cast(server.mean, tf.float32), data['test']),
+      'client': {
+        **_measured(client.mean, data['test']),
+        'noise': tf.random.stateless_uniform([], data['seed']),
+      },
+    }
 
   @tff.federated_computation(tff.FederatedType(SEED, tff.SERVER))
   def initialize(seed):
     return tff.federated_map(new_server, seed)
 
   @tff.federated_computation(
-      tff.FederatedType(server_type, tff.SERVER), tff.FederatedType(INFO, tff.CLIENTS))
+    tff.FederatedType(server_type, tff.SERVER), tff.FederatedType(INFO, tff.CLIENTS)
+  )
   def initialize_client(server, info):
     del server
     return tff.federated_map(new_client, info)
@@ -111,8 +134,10 @@ def build(
   at_clients = tff.FederatedType(CLIENT, tff.CLIENTS)
 
   @tff.federated_computation(
-      tff.FederatedType(server_type, tff.SERVER), at_clients,
-      tff.FederatedType(_data('train', x_spec), tff.CLIENTS))
+    tff.FederatedType(server_type, tff.SERVER),
+    at_clients,
+    tff.FederatedType(_data('train', x_spec), tff.CLIENTS),
+  )
   def next_round(server, clients, data):
     total, weight, new, numbers = tff.federated_map(train, (clients, data))
     sums = (server, tff.federated_sum(total), tff.federated_sum(weight))
@@ -120,14 +145,18 @@ def build(
     return server, new, metrics, numbers
 
   @tff.federated_computation(
-      tff.FederatedType(server_type, tff.SERVER), at_clients,
-      tff.FederatedType(_data('test', x_spec), tff.CLIENTS))
+    tff.FederatedType(server_type, tff.SERVER),
+    at_clients,
+    tff.FederatedType(_data('test', x_spec), tff.CLIENTS),
+  )
   def evaluate(server, clients, data):
     return tff.federated_map(measure, (tff.federated_broadcast(server), clients, data))
 
   @tff.federated_computation(
-      tff.FederatedType(server_type, tff.SERVER), at_clients,
-      tff.FederatedType(_data('train', x_spec), tff.CLIENTS))
+    tff.FederatedType(server_type, tff.SERVER),
+    at_clients,
+    tff.FederatedType(_data('train', x_spec), tff.CLIENTS),
+  )
   def fine_tune(server, clients, data):
     del server
     _, _, new, numbers = tff.federated_map(train, (clients, data))
@@ -136,20 +165,30 @@ def build(
   @tff.federated_computation(tff.FederatedType(server_type, tff.SERVER))
   def report(server):
     return tff.federated_map(
-        tff.tensorflow.computation(lambda s: {'sigma_p5': s.mean}, server_type), server)
+      tff.tensorflow.computation(lambda s: {'sigma_p5': s.mean}, server_type), server
+    )
 
   return process_lib.PersonalizedProcess(
-      initialize=initialize, initialize_client=initialize_client, next=next_round,
-      evaluate=evaluate, personalize=fine_tune if personalize else None, report=report,
-      evaluation_point='after', hyper_parameters={'algorithm': 'toy', **hyper_parameters})
+    initialize=initialize,
+    initialize_client=initialize_client,
+    next=next_round,
+    evaluate=evaluate,
+    personalize=fine_tune if personalize else None,
+    report=report,
+    evaluation_point='after',
+    hyper_parameters={'algorithm': 'toy', **hyper_parameters},
+  )
 
 
 def _measured(mean, test):
   x = _features(test['x'])
   distance = tf.abs(x[:, 0] - mean)
-  return {'loss': tf.reduce_mean(distance),
-          'accuracy': tf.reduce_mean(tf.cast(distance < 0.5, tf.float32)),
-          'num_examples': tf.shape(x)[0], 'num_targets': tf.cast(tf.shape(x)[0], tf.float32)}
+  return {
+    'loss': tf.reduce_mean(distance),
+    'accuracy': tf.reduce_mean(tf.cast(distance < 0.5, tf.float32)),
+    'num_examples': tf.shape(x)[0],
+    'num_targets': tf.cast(tf.shape(x)[0], tf.float32),
+  }
 
 
 def constant(value: float, n: int, label: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -195,20 +234,35 @@ def build_small_fed_avg() -> process_lib.PersonalizedProcess:
   from tffpers import algorithms
 
   return algorithms.build_fed_avg(
-      model_fn=lambda: tf.keras.Sequential([
-          tf.keras.layers.InputLayer([1]), tf.keras.layers.Dense(3, activation='tanh'),
-          tf.keras.layers.Dropout(0.4), tf.keras.layers.Dense(2)]),
-      loss_fn=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-      metrics_fn=lambda: [tf.keras.metrics.SparseCategoricalAccuracy('accuracy')],
-      element_spec=data().element_spec,
-      optimizer=tff.learning.optimizers.build_sgdm(0.1), epochs=2, batch_size=2,
-      server_optimizer=tff.learning.optimizers.build_sgdm(1.0, momentum=0.9))
+    model_fn=lambda: tf.keras.Sequential(
+      [
+        tf.keras.layers.InputLayer([1]),
+        tf.keras.layers.Dense(3, activation='tanh'),
+        tf.keras.layers.Dropout(0.4),
+        tf.keras.layers.Dense(2),
+      ]
+    ),
+    loss_fn=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics_fn=lambda: [tf.keras.metrics.SparseCategoricalAccuracy('accuracy')],
+    element_spec=data().element_spec,
+    optimizer=tff.learning.optimizers.build_sgdm(0.1),
+    epochs=2,
+    batch_size=2,
+    server_optimizer=tff.learning.optimizers.build_sgdm(1.0, momentum=0.9),
+  )
 
 
 def arguments(**overrides):
   """What the runs of these tests have in common."""
-  return {'rounds': 6, 'clients_per_round': 2, 'seed': 3, 'progress': False,
-          'method': 'toy', 'dataset': 'counting', **overrides}
+  return {
+    'rounds': 6,
+    'clients_per_round': 2,
+    'seed': 3,
+    'progress': False,
+    'method': 'toy',
+    'dataset': 'counting',
+    **overrides,
+  }
 
 
 def run_and_die(name: str, when: str, folder: str) -> None:
@@ -231,19 +285,25 @@ def run_and_die(name: str, when: str, folder: str) -> None:
       os._exit(9)
 
   if when == 'writing':
-    put = store.Store._put_progress
+    put = store.Store._put_tensors
 
-    def put_and_die(self, connection, number, totals):
-      put(self, connection, number, totals)
-      if number == 4:
+    def put_and_die(self, connection, owner, value, tff_type):
+      put(self, connection, owner, value, tff_type)
+      # The server's state and one of two clients' are written.
+      if owner.startswith('client:') and rounds[-1] == 4:
         os._exit(9)
 
-    store.Store._put_progress = put_and_die
+    store.Store._put_tensors = put_and_die
   if when == 'loading':
     population._CACHE_BYTES = 0  # Each round loads its clients anew.
   simulation.run(
-      process, Watched(data(), before), test_data=data(), output_dir=folder, sample_fn=sample,
-      **arguments(clients_per_round=None))
+    process,
+    Watched(data(), before),
+    test_data=data(),
+    output_dir=folder,
+    sample_fn=sample,
+    **arguments(clients_per_round=None),
+  )
 
 
 def sampled(number: int) -> list[str]:

@@ -26,7 +26,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_probability as tfp
 
-from tffpers import client_loop, gaussians, modelling, seeds
+from tffpers import client_loop, factors, gaussians, modelling, seeds
 from tffpers import keras as tffpers_keras
 from tffpers import process as process_lib
 from tffpers.algorithms import template
@@ -229,32 +229,6 @@ def initial_client(settings: Settings, bound: modelling.BoundModel) -> VirtualCl
   return VirtualClient(factor, *_initial_moments(settings, bound))
 
 
-def cavity(
-  posterior: Natural, factor: Natural, prior: Natural, num_clients: int
-) -> tuple[Natural, tf.Tensor]:
-  """s̃_i = p^{1/K} s / s_i, kept proper.
-
-  Where λ̃ < λ_p/K only the fraction of s_i is divided out that gives λ̃ = λ_p/K; the
-  factor's own update does not use the cavity.
-
-  Args:
-    posterior: s.
-    factor: s_i.
-    prior: p.
-    num_clients: K.
-
-  Returns:
-    `(s̃_i, n)`: λ̃ ≥ λ_p/K everywhere, and the number of elements held there (int32).
-  """
-  share = gaussians.power(prior, 1.0 / num_clients)
-  held = posterior.lam - factor.lam < 0
-  fraction = tf.where(held, tf.math.divide_no_nan(posterior.lam, factor.lam), 1.0)
-  removed = Natural(fraction * factor.gamma, fraction * factor.lam)
-  result = gaussians.product(share, gaussians.ratio(posterior, removed))
-  lam = tf.where(held, share.lam, result.lam)
-  return Natural(result.gamma, lam), tf.reduce_sum(tf.cast(held, tf.int32))
-
-
 def client_update(
   settings: Settings,
   bound: modelling.BoundModel,
@@ -270,7 +244,7 @@ def client_update(
   before = [weight.natural() for weight in weights]
   cavities, held = zip(
     *(
-      cavity(s, s_i, _prior(weight), settings.num_clients)
+      factors.cavity(s, s_i, _prior(weight), settings.num_clients)
       for weight, s, s_i in zip(weights, posterior, client.factor, strict=True)
     ),
     strict=True,
@@ -291,10 +265,7 @@ def client_update(
   )
   after = [weight.natural() for weight in weights]
   damping = settings.damping or 1.0 / tf.cast(num_training, tf.float64)
-  delta = [
-    _transmitted(gaussians.power(gaussians.ratio(b, a), damping))
-    for b, a in zip(after, before, strict=True)
-  ]
+  delta = [factors.damped_change(b, a, damping) for b, a in zip(after, before, strict=True)]
   finite = client_loop.all_finite([delta, after])
   delta = client_loop.choose(finite, delta, tf.nest.map_structure(tf.zeros_like, delta))
   trained = VirtualClient(
@@ -333,7 +304,9 @@ def server_update(
   """s ← s (∏_i Δ_i)^ρ, where ρ < 1 only if a precision would not stay positive."""
   if settings.aggregator_reduction == 'mean':
     delta = [gaussians.power(d, tf.cast(totals.num_clients, tf.float64)) for d in delta]
-  rho, num_negative = back_scaling([s.lam for s in server.posterior], [d.lam for d in delta])
+  rho, num_negative = factors.back_scaling(
+    [s.lam for s in server.posterior], [d.lam for d in delta]
+  )
   posterior = [
     gaussians.product(s, gaussians.power(d, rho))
     for s, d in zip(server.posterior, delta, strict=True)
@@ -343,27 +316,6 @@ def server_update(
     rho,
     {'back_scaling': rho, 'num_negative_precisions': num_negative},
   )
-
-
-def back_scaling(lam: list[tf.Tensor], change: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-  """The common factor ρ that keeps λ + ρ Δλ positive.
-
-  ρ = 1 where all of λ + Δλ > 0, else min over elements with Δλ < 0 of 0.9 λ/(−Δλ).
-
-  Args:
-    lam: Precisions λ > 0, float64 tensors.
-    change: Their summed changes Δλ, the same shapes.
-
-  Returns:
-    `(ρ, n)`: float64 scalar in (0, 1]; int32, elements that would have failed.
-  """
-  failing = [tf.reduce_sum(tf.cast(a + b <= 0, tf.int32)) for a, b in zip(lam, change, strict=True)]
-  limits = [
-    tf.reduce_min(tf.where(b < 0, 0.9 * a / tf.where(b < 0, -b, 1.0), 1.0))
-    for a, b in zip(lam, change, strict=True)
-  ]
-  num_failing = tf.add_n(failing)
-  return tf.where(num_failing > 0, tf.reduce_min(limits), 1.0), num_failing
 
 
 def finish_client(pending: Pending, rho: tf.Tensor) -> VirtualClient:
@@ -469,11 +421,6 @@ def _scale_steps(settings, count, old, new):
     for a, b in zip(old[count:], new[count:], strict=True)
   ]
   return new[:count] + [a + step for a, step in zip(old[count:], steps, strict=True)]
-
-
-def _transmitted(natural: Natural) -> Natural:
-  """Rounded to the float32 that travels: both sides add exactly this value."""
-  return Natural(*(tf.cast(tf.cast(t, tf.float32), tf.float64) for t in natural))
 
 
 def _predict(settings, model, seed, x, index):

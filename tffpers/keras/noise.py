@@ -67,7 +67,7 @@ def next_seed() -> tf.Tensor | None:
     return None
   current = _scopes.stack[-1]
   current.draws += 1
-  return tf.stack([current.key, current.draws])
+  return current.key + [0, current.draws]
 
 
 def forced_sampling() -> bool | None:
@@ -91,7 +91,7 @@ def signs(shape: tf.Tensor | tuple[int, ...], seed: tf.Tensor, dtype: tf.DType) 
 
 
 def _key(seed: tf.Tensor) -> tf.Tensor:
-  """A scalar hash of `seed`.
+  """A hash of `seed`, int32 [2].
 
   Adding the draw's number to the seed instead would make neighbouring seeds,
   such as those of consecutive steps, share noise.
@@ -103,5 +103,5 @@ def _key(seed: tf.Tensor) -> tf.Tensor:
       f'Received: seed.dtype={seed.dtype.name}, seed.shape={seed.shape}'
     )
   return tf.random.stateless_uniform(
-    [], seed, minval=None, maxval=None, dtype=tf.int32, alg=_ALGORITHM
+    [2], seed, minval=None, maxval=None, dtype=tf.int32, alg=_ALGORITHM
   )

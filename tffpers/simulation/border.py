@@ -63,14 +63,16 @@ def check_classes(name: str, client_id: str, y: np.ndarray, num_classes: int) ->
   wrong = y[(y < 0) | (y >= num_classes)]
   if wrong.size:
     raise ValueError(
-        f'Targets must be classes from 0 to {num_classes - 1}. '
-        f'Received: {name} data of client {client_id!r}, field y, value {wrong.flat[0]}')
+      f'Targets must be classes from 0 to {num_classes - 1}. '
+      f'Received: {name} data of client {client_id!r}, field y, value {wrong.flat[0]}'
+    )
 
 
 def _check_field(name: str, tff_type: tff.Type, datasets: Mapping[str, Dataset]) -> None:
   if name not in _FIELDS:
     raise TypeError(
-        f'Client data may have the fields {_FIELDS} and seed. Received: {name} of {tff_type}')
+      f'Client data may have the fields {_FIELDS} and seed. Received: {name} of {tff_type}'
+    )
   # Validation data are evaluated as test data are.
   for used in ('test', 'validation') if name == 'test' else (name,):
     if used in datasets:
@@ -81,7 +83,8 @@ def _check_spec(name: str, dataset: Dataset, tff_type: tff.Type) -> None:
   x, y = dataset.element_spec
   specs = {f'x/{key}': spec for key, spec in x.items()} if isinstance(x, dict) else {'x': x}
   received: dict[str, tuple[str, codec.Shape]] = {
-      path: (spec.dtype.name, (None, *spec.shape)) for path, spec in {**specs, 'y': y}.items()}
+    path: (spec.dtype.name, (None, *spec.shape)) for path, spec in {**specs, 'y': y}.items()
+  }
   expected = {leaf.path: leaf for leaf in codec.leaves(tff_type)}
   for path in [*expected, *received]:
     leaf, found = expected.get(path), received.get(path)
@@ -89,8 +92,9 @@ def _check_spec(name: str, dataset: Dataset, tff_type: tff.Type) -> None:
       wanted = 'no such field' if leaf is None else f'{leaf.dtype.name} of shape {leaf.shape}'
       got = 'no such field' if found is None else '{} of shape {}'.format(*found)
       raise TypeError(
-          f'{name}_data do not fit the process. Expected: field {path}: {wanted}. '
-          f'Received: {got} in client {dataset.client_ids[0]!r} and all others')
+        f'{name}_data do not fit the process. Expected: field {path}: {wanted}. '
+        f'Received: {got} in client {dataset.client_ids[0]!r} and all others'
+      )
 
 
 def _check_complete(tff_type: tff.Type, datasets: Mapping[str, Dataset]) -> None:
@@ -103,8 +107,9 @@ def _check_complete(tff_type: tff.Type, datasets: Mapping[str, Dataset]) -> None
     for key in datasets['train'].client_ids:
       if key not in known:
         raise ValueError(
-            f'The process needs {name} data of every training client, perhaps with no rows. '
-            f'Received: client {key!r} is not in {name}_data')
+          f'The process needs {name} data of every training client, perhaps with no rows. '
+          f'Received: client {key!r} is not in {name}_data'
+        )
 
 
 def _check_hyper_parameters(values: Mapping[str, Any], train: Dataset) -> None:
@@ -117,10 +122,12 @@ def _check_hyper_parameters(values: Mapping[str, Any], train: Dataset) -> None:
     expected: list[Any] = list(actual.items()) if named else list(actual.values())
     if given != expected:
       raise ValueError(
-          'The process was built for other clients: client_num_examples must be the numbers of '
-          f'training examples in the order of train_data.client_ids, {expected[:5]} and so on. '
-          f'Received: client_num_examples={given[:5]} and so on')
+        'The process was built for other clients: client_num_examples must be the numbers of '
+        f'training examples in the order of train_data.client_ids, {expected[:5]} and so on. '
+        f'Received: client_num_examples={given[:5]} and so on'
+      )
   if values.get('num_clients', len(actual)) != len(actual):
     raise ValueError(
-        f'The process was built for another number of clients. Expected: {len(actual)}. '
-        f'Received: num_clients={values["num_clients"]}')
+      f'The process was built for another number of clients. Expected: {len(actual)}. '
+      f'Received: num_clients={values["num_clients"]}'
+    )

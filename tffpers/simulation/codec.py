@@ -30,7 +30,8 @@ class Leaf(NamedTuple):
     if self.shape is None:
       return True
     return len(shape) == len(self.shape) and all(
-        size in (None, actual) for size, actual in zip(self.shape, shape, strict=True))
+      size in (None, actual) for size, actual in zip(self.shape, shape, strict=True)
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -58,17 +59,19 @@ def _leaves(tff_type: tff.Type, path: tuple[str, ...]) -> Iterable[Leaf]:
     return
   if not isinstance(tff_type, tff.TensorType) or np.dtype(tff_type.dtype).kind in 'USO':
     raise TypeError(
-        'State, data and metrics must be tensors of numbers or booleans. '
-        f'Received: {"/".join(path) or "value"} of type {tff_type}')
+      'State, data and metrics must be tensors of numbers or booleans. '
+      f'Received: {"/".join(path) or "value"} of type {tff_type}'
+    )
   shape = tff_type.shape
-  yield Leaf(
-      '/'.join(path), np.dtype(tff_type.dtype), None if shape is None else tuple(shape))
+  yield Leaf('/'.join(path), np.dtype(tff_type.dtype), None if shape is None else tuple(shape))
 
 
 def named_children(tff_type: tff.StructType) -> list[tuple[str, tff.Type]]:
   """Name, or position where there is none, and type of each element of a struct."""
-  return [(str(i) if name is None else name, child)
-          for i, (name, child) in enumerate(tff.structure.iter_elements(tff_type))]
+  return [
+    (str(i) if name is None else name, child)
+    for i, (name, child) in enumerate(tff.structure.iter_elements(tff_type))
+  ]
 
 
 def flatten(value: Any, tff_type: tff.Type) -> list[np.ndarray]:
@@ -86,8 +89,9 @@ def flatten(value: Any, tff_type: tff.Type) -> list[np.ndarray]:
   for leaf, array in zip(leaves(tff_type), arrays, strict=True):
     if not leaf.accepts(array.dtype.name, array.shape):
       raise TypeError(
-          f'{leaf.path} must be {leaf.dtype.name} of shape {leaf.shape}. '
-          f'Received: {array.dtype.name} of shape {array.shape}')
+        f'{leaf.path} must be {leaf.dtype.name} of shape {leaf.shape}. '
+        f'Received: {array.dtype.name} of shape {array.shape}'
+      )
   return arrays
 
 
@@ -112,7 +116,8 @@ def unflatten(arrays: Iterable[Any], tff_type: tff.Type) -> Any:
     if not isinstance(current, tff.StructType):
       return next(rest)
     return tff.structure.Struct(
-        [(name, build(child)) for name, child in tff.structure.iter_elements(current)])
+      [(name, build(child)) for name, child in tff.structure.iter_elements(current)]
+    )
 
   return tff.types.type_to_py_container(build(member(tff_type)), member(tff_type))
 

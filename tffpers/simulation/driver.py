@@ -14,24 +14,24 @@ _STATE = 'state.sqlite'
 
 
 def run(
-    process: process_lib.PersonalizedProcess,
-    train_data: border.Dataset,
-    *,
-    rounds: int,
-    clients_per_round: int | None,
-    seed: int,
-    test_data: border.Dataset | None = None,
-    validation_data: border.Dataset | None = None,
-    evaluate_every: int = 1,
-    output_dir: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    progress: bool = True,
-    method: str | None = None,
-    dataset: str | None = None,
-    config: dict[str, Any] | None = None,
-    sample_fn: sampling.SampleFn | None = None,
-    on_client_error: str = 'raise',
-    num_classes: int | None = None,
+  process: process_lib.PersonalizedProcess,
+  train_data: border.Dataset,
+  *,
+  rounds: int,
+  clients_per_round: int | None,
+  seed: int,
+  test_data: border.Dataset | None = None,
+  validation_data: border.Dataset | None = None,
+  evaluate_every: int = 1,
+  output_dir: str | os.PathLike[str] | None = None,
+  resume: bool = False,
+  progress: bool = True,
+  method: str | None = None,
+  dataset: str | None = None,
+  config: dict[str, Any] | None = None,
+  sample_fn: sampling.SampleFn | None = None,
+  on_client_error: str = 'raise',
+  num_classes: int | None = None,
 ) -> result_lib.Result:
   """Runs a personalised federated process over many clients.
 
@@ -79,18 +79,33 @@ def run(
   _check_arguments(rounds=rounds, evaluate_every=evaluate_every, on_client_error=on_client_error)
   datasets = {'train': train_data, 'test': test_data, 'validation': validation_data}
   population = population_lib.Population(
-      process, {name: data for name, data in datasets.items() if data is not None}, seed,
-      num_classes, skip_failures=on_client_error == 'skip')
+    process,
+    {name: data for name, data in datasets.items() if data is not None},
+    seed,
+    num_classes,
+    skip_failures=on_client_error == 'skip',
+  )
   described = settings.describe(
-      population, method=method or process.hyper_parameters.get('algorithm'), dataset=dataset,
-      rounds=rounds, clients_per_round=clients_per_round, evaluate_every=evaluate_every,
-      sampler='uniform' if sample_fn is None else 'custom', on_client_error=on_client_error,
-      num_classes=num_classes, settings=config or {})
-  sample = (sampling.uniform(train_data.client_ids, clients_per_round, seed) if sample_fn is None
-            else sampling.checked(sample_fn, train_data.client_ids, clients_per_round))
+    population,
+    method=method or process.hyper_parameters.get('algorithm'),
+    dataset=dataset,
+    rounds=rounds,
+    clients_per_round=clients_per_round,
+    evaluate_every=evaluate_every,
+    sampler='uniform' if sample_fn is None else 'custom',
+    on_client_error=on_client_error,
+    num_classes=num_classes,
+    settings=config or {},
+  )
+  sample = (
+    sampling.uniform(train_data.client_ids, clients_per_round, seed)
+    if sample_fn is None
+    else sampling.checked(sample_fn, train_data.client_ids, clients_per_round)
+  )
   folder = None if output_dir is None else _prepared(pathlib.Path(output_dir), resume)
   store = store_lib.Store(
-      folder and folder / _STATE, process.server_state_type, process.client_state_type)
+    folder and folder / _STATE, process.server_state_type, process.client_state_type
+  )
   with store:
     return loop.Run(population, store, folder, described, sample).finish(progress)
 
@@ -101,12 +116,14 @@ def _prepared(folder: pathlib.Path, resume: bool) -> pathlib.Path:
   found = [name for name in (_STATE, *reports.FILES) if (folder / name).exists()]
   if found and not resume:
     raise FileExistsError(
-        'output_dir holds a run already: pass resume=True to continue it, or another output_dir. '
-        f'Received: output_dir={str(folder)!r} with {found}')
+      'output_dir holds a run already: pass resume=True to continue it, or another output_dir. '
+      f'Received: output_dir={str(folder)!r} with {found}'
+    )
   if found and _STATE not in found:
     raise FileExistsError(
-        f'output_dir holds files of a run but not its {_STATE}, so it cannot be resumed; nothing '
-        f'was overwritten. Received: output_dir={str(folder)!r} with {found}')
+      f'output_dir holds files of a run but not its {_STATE}, so it cannot be resumed; nothing '
+      f'was overwritten. Received: output_dir={str(folder)!r} with {found}'
+    )
   return folder
 
 
@@ -116,4 +133,5 @@ def _check_arguments(*, rounds: int, evaluate_every: int, on_client_error: str) 
       raise ValueError(f'{name} must be an integer ≥ 1. Received: {name}={value!r}')
   if on_client_error not in ('raise', 'skip'):
     raise ValueError(
-        f"on_client_error must be 'raise' or 'skip'. Received: on_client_error={on_client_error!r}")
+      f"on_client_error must be 'raise' or 'skip'. Received: on_client_error={on_client_error!r}"
+    )

@@ -14,9 +14,7 @@ Results = dict[str, dict[str, int | float]]
 _CHUNK_CLIENTS, _CHUNK_BYTES = 64, 256 << 20
 
 
-def evaluate(
-    states: states_lib.States, dataset: str, *, personalized: bool = False
-) -> Results:
+def evaluate(states: states_lib.States, dataset: str, *, personalized: bool = False) -> Results:
   """Evaluates all clients that have data, chunk by chunk; changes nothing.
 
   Args:
@@ -38,10 +36,12 @@ def evaluate(
       current = _personalize(states, current)
     if current:
       values = process.evaluate(
-          states.server, list(current.values()), [data[key] for key in current])
+        states.server, list(current.values()), [data[key] for key in current]
+      )
       results.update(
-          (key, codec.scalars(value, process.evaluate.type_signature.result))
-          for key, value in zip(current, values, strict=True))
+        (key, codec.scalars(value, process.evaluate.type_signature.result))
+        for key, value in zip(current, values, strict=True)
+      )
   return results
 
 
@@ -59,8 +59,9 @@ def _personalize(states: states_lib.States, current: dict[str, Any]) -> dict[str
 
 def _chunks(keys: list[str], state_type: tff.Type) -> Iterator[list[str]]:
   state_bytes = sum(
-      leaf.dtype.itemsize * int(np.prod([size or 1 for size in leaf.shape or ()]))
-      for leaf in codec.leaves(state_type))
+    leaf.dtype.itemsize * int(np.prod([size or 1 for size in leaf.shape or ()]))
+    for leaf in codec.leaves(state_type)
+  )
   size = max(1, min(_CHUNK_CLIENTS, _CHUNK_BYTES // max(state_bytes, 1)))
   for start in range(0, len(keys), size):
-    yield keys[start:start + size]
+    yield keys[start : start + size]

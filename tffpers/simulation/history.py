@@ -44,7 +44,8 @@ def evaluated(results: Results, process: process_lib.PersonalizedProcess) -> Row
   accuracy = metrics.accuracy_name(name.partition('/')[2] for name in names)
   if {f'server/{accuracy}', f'client/{accuracy}'} <= set(names):
     columns[f'clients_{accuracy}_share_worse'] = metrics.share_worse_than(
-        values[f'client/{accuracy}'], values[f'server/{accuracy}'], _sizes(results, 'client'))
+      values[f'client/{accuracy}'], values[f'server/{accuracy}'], _sizes(results, 'client')
+    )
   return columns
 
 
@@ -61,9 +62,9 @@ def _statistics(prefix: str, metric: str, values: list, sizes: list) -> Row:
 
 
 def trained(
-    process: process_lib.PersonalizedProcess,
-    client_metrics: Mapping[str, Mapping[str, int | float]],
-    server_metrics: Mapping[str, int | float] | None,
+  process: process_lib.PersonalizedProcess,
+  client_metrics: Mapping[str, Mapping[str, int | float]],
+  server_metrics: Mapping[str, int | float] | None,
 ) -> Row:
   """Columns of one round of training.
 
@@ -117,10 +118,16 @@ def best(history: tuple[Row, ...]) -> tuple[int | None, str | None]:
   for prefix, label in (('validation_', 'validation'), ('', 'test')):
     accuracy = metrics.history_accuracy(row)
     for column, sign in (
-        (f'clients_{accuracy}_mean', 1), ('clients_loss_mean', -1),
-        (f'server_{accuracy}', 1), ('server_loss', -1)):
-      scores = [(sign * r[prefix + column], -r['round'])
-                for r in history if np.isfinite(r.get(prefix + column, np.nan))]
+      (f'clients_{accuracy}_mean', 1),
+      ('clients_loss_mean', -1),
+      (f'server_{accuracy}', 1),
+      ('server_loss', -1),
+    ):
+      scores = [
+        (sign * r[prefix + column], -r['round'])
+        for r in history
+        if np.isfinite(r.get(prefix + column, np.nan))
+      ]
       if scores:
         return -max(scores)[1], label
   return None, None

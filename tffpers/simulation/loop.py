@@ -61,8 +61,12 @@ class Run:
         raise
       self._report(position.progress)
     return result_lib.Result(
-        position.progress.history, self._table(position.progress), position.server,
-        self._summary(position.progress), self.store)
+      position.progress.history,
+      self._table(position.progress),
+      position.server,
+      self._summary(position.progress),
+      self.store,
+    )
 
   def _start(self) -> _Position:
     """The position to continue from: the store's, or a new one that is put there."""
@@ -96,8 +100,12 @@ class Run:
     last = self.config['rounds']
     events = self.folder and reports.Events(self.folder, position.progress.history)
     with tqdm.tqdm(
-        total=last, initial=position.progress.round, unit='round', file=sys.stderr,
-        disable=not progress_bar) as bar:
+      total=last,
+      initial=position.progress.round,
+      unit='round',
+      file=sys.stderr,
+      disable=not progress_bar,
+    ) as bar:
       for number in range(position.progress.round + 1, last + 1):
         position = self._round(position, number)
         yield position
@@ -117,8 +125,8 @@ class Run:
     before, server = position
     started = time.perf_counter()
     outcome = rounds_lib.play(
-        states_lib.States(self.population, self.store, server), list(self.sample_fn(number)),
-        number)
+      states_lib.States(self.population, self.store, server), list(self.sample_fn(number)), number
+    )
     seconds = time.perf_counter() - started
     progress = records_lib.after_round(before, outcome, seconds)
     if self._evaluates(number):
@@ -127,13 +135,12 @@ class Run:
     return _Position(progress, outcome.server)
 
   def _evaluated(
-      self, progress: store_lib.Progress, outcome: rounds_lib.Outcome
+    self, progress: store_lib.Progress, outcome: rounds_lib.Outcome
   ) -> store_lib.Progress:
     """With the round's row of the history and the clients' results in their records."""
     process, datasets = self.population.process, self.population.datasets
     # Nothing is committed before it is measured: one transaction holds both.
-    states = states_lib.States(
-        self.population, self.store, outcome.server, outcome.client_states)
+    states = states_lib.States(self.population, self.store, outcome.server, outcome.client_states)
     row: history_lib.Row = {'round': progress.round}
     results: evaluation.Results = {}
     personalized: evaluation.Results = {}
@@ -161,7 +168,8 @@ class Run:
   def _write(self, progress: store_lib.Progress) -> None:
     if self.folder:
       reports.write_tables(
-          self.folder, progress.history, self._table(progress).values(), self._summary(progress))
+        self.folder, progress.history, self._table(progress).values(), self._summary(progress)
+      )
 
   def _table(self, progress: store_lib.Progress) -> dict[str, history_lib.Row]:
     return result_lib.client_table(self.population, progress)
@@ -172,6 +180,10 @@ class Run:
 
 def _postfix(row: history_lib.Row) -> str:
   accuracy = metrics.history_accuracy(row)
-  columns = {'S loss': 'server_loss', 'S acc': f'server_{accuracy}',
-             'MT loss': 'clients_loss_weighted', 'MT acc': f'clients_{accuracy}_weighted'}
+  columns = {
+    'S loss': 'server_loss',
+    'S acc': f'server_{accuracy}',
+    'MT loss': 'clients_loss_weighted',
+    'MT acc': f'clients_{accuracy}_weighted',
+  }
   return ', '.join(f'{label} {row[name]:.4f}' for label, name in columns.items() if name in row)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import cachetools
+import cachetools  # type: ignore[import-untyped, unused-ignore]
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -78,8 +78,10 @@ class Population:
   def info(self, client_id: str) -> ClientInfo:
     """What `initialize_client` is told about a client."""
     return ClientInfo(
-        np.int32(self._index[client_id]), np.int32(self.size('train', client_id)),
-        seeds.derive(self.seed, 'client', client_id))
+      np.int32(self._index[client_id]),
+      np.int32(self.size('train', client_id)),
+      seeds.derive(self.seed, 'client', client_id),
+    )
 
   def load(self, name: str, client_id: str) -> Example:
     """A client's `(x, y)`, perhaps from the cache.
@@ -91,11 +93,11 @@ class Population:
     return self._cached_load(name, client_id)
 
   def data(
-      self,
-      computation: tff.Computation,
-      client_ids: Iterable[str],
-      purpose: tuple[str | int, ...],
-      substitutes: Mapping[str, str] | None = None,
+    self,
+    computation: tff.Computation,
+    client_ids: Iterable[str],
+    purpose: tuple[str | int, ...],
+    substitutes: Mapping[str, str] | None = None,
   ) -> dict[str, Any]:
     """The clients' data as a computation takes them.
 
@@ -111,15 +113,19 @@ class Population:
     Raises:
       ClientError: A client failed and failures are not skipped.
     """
-    fields = {name: (substitutes or {}).get(name, name)
-              for name, _ in codec.named_children(border.data_type(computation))}
+    fields = {
+      name: (substitutes or {}).get(name, name)
+      for name, _ in codec.named_children(border.data_type(computation))
+    }
     results = {}
     for key in client_ids:
       try:
         results[key] = {
-            field: seeds.derive(self.seed, *purpose, key) if name == 'seed'
-            else dict(zip('xy', self.load(name, key), strict=True))
-            for field, name in fields.items()}
+          field: seeds.derive(self.seed, *purpose, key)
+          if name == 'seed'
+          else dict(zip('xy', self.load(name, key), strict=True))
+          for field, name in fields.items()
+        }
       except ClientError as error:
         if not self.skip_failures:
           raise
@@ -132,8 +138,10 @@ class Population:
 
   @functools.cached_property
   def _sizes(self) -> dict[str, dict[str, int]]:
-    return {name: {key: data.num_examples(key) for key in data.client_ids}
-            for name, data in self.datasets.items()}
+    return {
+      name: {key: data.num_examples(key) for key in data.client_ids}
+      for name, data in self.datasets.items()
+    }
 
   @functools.cached_property
   def _cached_load(self) -> Callable[[str, str], Example]:
@@ -143,8 +151,9 @@ class Population:
         x, y = self.datasets[name].load(client_id)
       except Exception as error:
         raise ClientError(
-            f'The {name} data of client {client_id!r} could not be loaded: '
-            f'{type(error).__name__}: {error}') from error
+          f'The {name} data of client {client_id!r} could not be loaded: '
+          f'{type(error).__name__}: {error}'
+        ) from error
       if isinstance(x, dict):
         # TFF compares the fields of a struct in order.
         x = {key: x[key] for key in self._feature_order(name)}

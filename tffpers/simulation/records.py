@@ -15,7 +15,7 @@ Records = dict[str, dict[str, Any]]
 
 
 def after_round(
-    before: store_lib.Progress, outcome: rounds_lib.Outcome, seconds: float
+  before: store_lib.Progress, outcome: rounds_lib.Outcome, seconds: float
 ) -> store_lib.Progress:
   """The progress with one more round of training counted.
 
@@ -26,19 +26,23 @@ def after_round(
   """
   clients = outcome.client_metrics
   added: dict[str, float] = {
-      'seconds': seconds, 'skipped': len(outcome.skipped),
-      'nonfinite': sum(numbers.get('nonfinite', 0) for numbers in clients.values())}
+    'seconds': seconds,
+    'skipped': len(outcome.skipped),
+    'nonfinite': sum(numbers.get('nonfinite', 0) for numbers in clients.values()),
+  }
   for name in ('bytes_up', 'bytes_down'):
     sent = [numbers[name] for numbers in clients.values() if name in numbers]
     added |= {name: sum(sent)} if sent else {}
   records = dict(before.records)
   for key, numbers in clients.items():
     records[key] = _added(
-        records.get(key, {}), rounds=1, nonfinite=int(numbers.get('nonfinite', 0)))
+      records.get(key, {}), rounds=1, nonfinite=int(numbers.get('nonfinite', 0))
+    )
   for key in outcome.skipped:
     records[key] = _added(records.get(key, {}), skipped=1)
   return store_lib.Progress(
-      before.round + 1, _added(before.totals, **added), before.history, records)
+    before.round + 1, _added(before.totals, **added), before.history, records
+  )
 
 
 def _added(counts: Mapping[str, Any], **changes: float) -> dict[str, Any]:
@@ -46,10 +50,10 @@ def _added(counts: Mapping[str, Any], **changes: float) -> dict[str, Any]:
 
 
 def with_results(
-    population: population_lib.Population,
-    records: Mapping[str, dict[str, Any]],
-    results: evaluation.Results,
-    personalized: evaluation.Results,
+  population: population_lib.Population,
+  records: Mapping[str, dict[str, Any]],
+  results: evaluation.Results,
+  personalized: evaluation.Results,
 ) -> Records:
   """The clients' records with new results in the place of the old ones.
 
@@ -60,7 +64,9 @@ def with_results(
   for key in sorted({*records, *results}):
     record = records.get(key, {})
     new[key] = record | {
-        'evaluation': results.get(key, {}), 'personalized': personalized.get(key, {})}
+      'evaluation': results.get(key, {}),
+      'personalized': personalized.get(key, {}),
+    }
     if key in results and 'majority_share' not in record:
       _, y = population.load('test', key)
       classes = y.ndim == 1 and np.issubdtype(y.dtype, np.integer)

@@ -24,10 +24,10 @@ _EVENTS = 'tensorboard'
 
 
 def write_tables(
-    folder: pathlib.Path,
-    history: Iterable[history_lib.Row],
-    clients: Iterable[history_lib.Row],
-    summary: dict[str, Any],
+  folder: pathlib.Path,
+  history: Iterable[history_lib.Row],
+  clients: Iterable[history_lib.Row],
+  summary: dict[str, Any],
 ) -> None:
   """Writes `metrics.csv`, `clients.csv` and, last of all, `summary.json`, each at one stroke."""
   for name, rows in (('metrics.csv', history), ('clients.csv', clients)):
@@ -51,15 +51,21 @@ def write_json(path: pathlib.Path, value: Any) -> None:
 
 
 def draw(
-    folder: pathlib.Path, method: str, history: tuple[history_lib.Row, ...],
-    clients: list[history_lib.Row]) -> None:
+  folder: pathlib.Path,
+  method: str,
+  history: tuple[history_lib.Row, ...],
+  clients: list[history_lib.Row],
+) -> None:
   """Draws `curves.png` and, if accuracies were measured, `clients.png`."""
   with replacing(folder / 'curves.png') as path:
     plots.curves({method: history}, path)
   accuracy = metrics.history_accuracy(history[-1]) if history else None
-  values = {label: [row[f'{model}_{accuracy}'] for row in clients
-                    if row.get(f'{model}_{accuracy}') is not None]
-            for label, model in (('S', 'server'), ('MT', 'client'))}
+  values = {
+    label: [
+      row[f'{model}_{accuracy}'] for row in clients if row.get(f'{model}_{accuracy}') is not None
+    ]
+    for label, model in (('S', 'server'), ('MT', 'client'))
+  }
   values = {label: column for label, column in values.items() if column}
   if values:
     with replacing(folder / 'clients.png') as path:

@@ -45,7 +45,7 @@ class Result:
 
 
 def client_table(
-    population: population_lib.Population, progress: store_lib.Progress
+  population: population_lib.Population, progress: store_lib.Progress
 ) -> dict[str, history_lib.Row]:
   """One row per client, by id.
 
@@ -66,12 +66,14 @@ def client_table(
     measured = record.get('evaluation', {})
     personalized = record.get('personalized', {})
     table[key] = {
-        'client_id': key, 'num_train': population.size('train', key),
-        'num_test': population.size('test', key),
-        **{name: record.get(name, 0) for name in ('rounds', 'nonfinite', 'skipped')},
-        'majority_share': record.get('majority_share'),
-        **{_column(name): measured.get(name, float('nan')) for name in names},
-        **{f'personalized_{_column(name)}': value for name, value in personalized.items()}}
+      'client_id': key,
+      'num_train': population.size('train', key),
+      'num_test': population.size('test', key),
+      **{name: record.get(name, 0) for name in ('rounds', 'nonfinite', 'skipped')},
+      'majority_share': record.get('majority_share'),
+      **{_column(name): measured.get(name, float('nan')) for name in names},
+      **{f'personalized_{_column(name)}': value for name, value in personalized.items()},
+    }
   return table
 
 

@@ -71,18 +71,25 @@ def _outcome(population, outcome: Any, client_ids: list[str], skipped: list[str]
   result_type = population.process.next.type_signature.result
   numbers = [codec.scalars(value, result_type[3]) for value in client_metrics]
   return Outcome(
-      server, dict(zip(client_ids, states, strict=True)),
-      dict(zip(client_ids, numbers, strict=True)),
-      codec.scalars(server_metrics, result_type[2]), skipped)
+    server,
+    dict(zip(client_ids, states, strict=True)),
+    dict(zip(client_ids, numbers, strict=True)),
+    codec.scalars(server_metrics, result_type[2]),
+    skipped,
+  )
 
 
 def _warn(outcome: Outcome, round_number: int) -> None:
   nonfinite = [key for key, numbers in outcome.client_metrics.items() if numbers.get('nonfinite')]
   if nonfinite:
     warnings.warn(
-        f'Round {round_number}: results that are not finite were left out, of clients {nonfinite}',
-        RuntimeWarning, stacklevel=3)
+      f'Round {round_number}: results that are not finite were left out, of clients {nonfinite}',
+      RuntimeWarning,
+      stacklevel=3,
+    )
   if not any(map(history.example_weight, outcome.client_metrics.values())):
     warnings.warn(
-        f'Round {round_number}: no client had a result that counts, so it changed nothing',
-        RuntimeWarning, stacklevel=3)
+      f'Round {round_number}: no client had a result that counts, so it changed nothing',
+      RuntimeWarning,
+      stacklevel=3,
+    )

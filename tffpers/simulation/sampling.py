@@ -27,8 +27,9 @@ def uniform(client_ids: Sequence[str], size: int | None, seed: int) -> SampleFn:
   size = len(population) if size is None else size
   if not 1 <= size <= len(population):
     raise ValueError(
-        f'clients_per_round must be between 1 and the number of training clients, '
-        f'{len(population)}. Received: clients_per_round={size}')
+      f'clients_per_round must be between 1 and the number of training clients, '
+      f'{len(population)}. Received: clients_per_round={size}'
+    )
 
   def sample(round_number: int) -> list[str]:
     generator = np.random.default_rng(seeds.derive(seed, 'sample', round_number).view(np.uint32))
@@ -61,10 +62,12 @@ def checked(sample_fn: SampleFn, client_ids: Iterable[str], size: int | None) ->
     unknown = sorted(set(chosen) - known)
     if twice or unknown or size not in (None, len(chosen)):
       raise ValueError(
-          'sample_fn must return different training clients'
-          + (f', {size} of them' if size is not None else '')
-          + f'. Received: round {round_number} with {len(chosen)} clients'
-          + (f', twice: {twice}' if twice else '') + (f', unknown: {unknown}' if unknown else ''))
+        'sample_fn must return different training clients'
+        + (f', {size} of them' if size is not None else '')
+        + f'. Received: round {round_number} with {len(chosen)} clients'
+        + (f', twice: {twice}' if twice else '')
+        + (f', unknown: {unknown}' if unknown else '')
+      )
     return sorted(chosen)
 
   return sample

@@ -28,13 +28,13 @@ def describe(population: population_lib.Population, **settings: Any) -> dict[str
       and mappings.
   """
   return {
-      **_plain(settings, 'config'),
-      'seed': population.seed,
-      'num_clients': len(population.datasets['train'].client_ids),
-      'evaluation_point': population.process.evaluation_point,
-      'hyper_parameters': _plain(population.process.hyper_parameters, 'hyper_parameters'),
-      'data': {name: _fingerprint(name, population) for name in population.datasets},
-      'versions': _versions(),
+    **_plain(settings, 'config'),
+    'seed': population.seed,
+    'num_clients': len(population.datasets['train'].client_ids),
+    'evaluation_point': population.process.evaluation_point,
+    'hyper_parameters': _plain(population.process.hyper_parameters, 'hyper_parameters'),
+    'data': {name: _fingerprint(name, population) for name in population.datasets},
+    'versions': _versions(),
   }
 
 
@@ -49,13 +49,17 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     was, is_now = first.get(key, 'nothing'), second.get(key, 'nothing')
     if repr(was) != repr(is_now) and key.split('.')[0] not in _FREE:
       raise ValueError(
-          'A run is resumed with the settings it was started with, except for more rounds; use '
-          f'another output_dir for another run. Expected: {key}={was!r}. '
-          f'Received: {key}={is_now!r}')
+        'A run is resumed with the settings it was started with, except for more rounds; use '
+        f'another output_dir for another run. Expected: {key}={was!r}. '
+        f'Received: {key}={is_now!r}'
+      )
   if before['versions'] != now['versions']:
     warnings.warn(
-        'The run was started with other versions and may not continue bit for bit: '
-        f'{before["versions"]}, now {now["versions"]}', RuntimeWarning, stacklevel=3)
+      'The run was started with other versions and may not continue bit for bit: '
+      f'{before["versions"]}, now {now["versions"]}',
+      RuntimeWarning,
+      stacklevel=3,
+    )
 
 
 def _flat(value: Any, path: str = '') -> Iterator[tuple[str, Any]]:
@@ -78,8 +82,9 @@ def _plain(value: Any, path: str) -> Any:
   if value is None or isinstance(value, (bool, int, float, str)):
     return value
   raise TypeError(
-      'Settings must be numbers, strings, lists or mappings, to be written and compared. '
-      f'Received: {path}={value!r}')
+    'Settings must be numbers, strings, lists or mappings, to be written and compared. '
+    f'Received: {path}={value!r}'
+  )
 
 
 def _fingerprint(name: str, population: population_lib.Population) -> dict[str, Any]:
@@ -87,8 +92,9 @@ def _fingerprint(name: str, population: population_lib.Population) -> dict[str, 
   data = population.datasets[name]
   keys = sorted(data.client_ids)
   sizes = [data.num_examples(key) for key in keys]
-  chosen = [keys[i] for i in np.unique(
-      np.linspace(0, len(keys) - 1, _FINGERPRINT_CLIENTS).astype(int))]
+  chosen = [
+    keys[i] for i in np.unique(np.linspace(0, len(keys) - 1, _FINGERPRINT_CLIENTS).astype(int))
+  ]
   contents = hashlib.sha256()
   for key in chosen:
     try:
@@ -100,9 +106,13 @@ def _fingerprint(name: str, population: population_lib.Population) -> dict[str, 
     for array in arrays:
       contents.update(np.ascontiguousarray(array).data)
   return {
-      'clients': len(keys), 'examples': sum(sizes),
-      'client_ids': _digest(list(data.client_ids)), 'sizes': _digest(sizes),
-      'fields': repr(data.element_spec), 'contents': contents.hexdigest()[:16]}
+    'clients': len(keys),
+    'examples': sum(sizes),
+    'client_ids': _digest(list(data.client_ids)),
+    'sizes': _digest(sizes),
+    'fields': repr(data.element_spec),
+    'contents': contents.hexdigest()[:16],
+  }
 
 
 def _digest(value: Any) -> str:

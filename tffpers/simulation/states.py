@@ -26,8 +26,10 @@ class States:
 
   def of(self, client_ids: Sequence[str]) -> list[Any]:
     """States of these clients; one that never took part gets its initial one, not stored."""
-    found = {key: self.fresh[key] if key in self.fresh else self.store.client_state(key)
-             for key in client_ids}
+    found = {
+      key: self.fresh[key] if key in self.fresh else self.store.client_state(key)
+      for key in client_ids
+    }
     new = [key for key, state in found.items() if state is None]
     if new:
       infos = [self.population.info(key) for key in new]

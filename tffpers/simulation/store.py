@@ -21,13 +21,13 @@ from tffpers.simulation import codec
 _APPLICATION_ID = 0x74666670  # 'tffp': what tells this library's files from others'
 _SERVER = 'server'
 _SCHEMA = (
-    f'PRAGMA application_id = {_APPLICATION_ID}',
-    # `owner` is 'server' or 'client:' and the id.
-    'CREATE TABLE tensors (owner TEXT, position INTEGER, path TEXT, dtype TEXT, shape TEXT, '
-    'value BLOB, PRIMARY KEY (owner, position))',
-    'CREATE TABLE history (round INTEGER PRIMARY KEY, row TEXT)',
-    'CREATE TABLE clients (id TEXT PRIMARY KEY, record TEXT)',
-    'CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT)',
+  f'PRAGMA application_id = {_APPLICATION_ID}',
+  # `owner` is 'server' or 'client:' and the id.
+  'CREATE TABLE tensors (owner TEXT, position INTEGER, path TEXT, dtype TEXT, shape TEXT, '
+  'value BLOB, PRIMARY KEY (owner, position))',
+  'CREATE TABLE history (round INTEGER PRIMARY KEY, row TEXT)',
+  'CREATE TABLE clients (id TEXT PRIMARY KEY, record TEXT)',
+  'CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT)',
 )
 
 
@@ -62,15 +62,13 @@ class Store:
     client_type: Type of one client's state.
   """
 
-  def __init__(
-      self, path: pathlib.Path | None, server_type: tff.Type, client_type: tff.Type):
+  def __init__(self, path: pathlib.Path | None, server_type: tff.Type, client_type: tff.Type):
     self._path = path
     self._server_type, self._client_type = server_type, client_type
     self._connection: sqlite3.Connection | None = None
     if path is None:
       # Lives as long as this object; results may be read from other threads.
-      self._connection = sqlite3.connect(
-          ':memory:', check_same_thread=False, isolation_level=None)
+      self._connection = sqlite3.connect(':memory:', check_same_thread=False, isolation_level=None)
 
   def __enter__(self) -> 'Store':
     if self._path is None:
@@ -99,8 +97,11 @@ class Store:
       self._put_tensors(connection, _SERVER, server_state, self._server_type)
 
   def commit(
-      self, progress: Progress, before: Progress, server_state: Any,
-      client_states: dict[str, Any],
+    self,
+    progress: Progress,
+    before: Progress,
+    server_state: Any,
+    client_states: dict[str, Any],
   ) -> None:
     """Writes one finished round, all of it or nothing.
 
@@ -113,9 +114,12 @@ class Store:
     Raises:
       StoreError: It could not be written; the previous round is still there.
     """
-    records = [(key, json.dumps(record)) for key, record in progress.records.items()
-               if record is not before.records.get(key)]
-    rows = [(row['round'], json.dumps(row)) for row in progress.history[len(before.history):]]
+    records = [
+      (key, json.dumps(record))
+      for key, record in progress.records.items()
+      if record is not before.records.get(key)
+    ]
+    rows = [(row['round'], json.dumps(row)) for row in progress.history[len(before.history) :]]
     with self._transaction() as connection:
       self._put_tensors(connection, _SERVER, server_state, self._server_type)
       for client_id, state in client_states.items():
@@ -147,9 +151,11 @@ class Store:
       rows = connection.execute('SELECT row FROM history ORDER BY round').fetchall()
       records = connection.execute('SELECT id, record FROM clients ORDER BY id').fetchall()
       return Progress(
-          self._get(connection, 'round'), self._get(connection, 'totals'),
-          tuple(json.loads(row) for row, in rows),
-          {key: json.loads(record) for key, record in records})
+        self._get(connection, 'round'),
+        self._get(connection, 'totals'),
+        tuple(json.loads(row) for (row,) in rows),
+        {key: json.loads(record) for key, record in records},
+      )
 
   def server_state(self) -> Any:
     """The server's state after the last finished round."""
@@ -163,29 +169,35 @@ class Store:
     """Clients that have a state, sorted."""
     with self._reading() as connection:
       owners = connection.execute('SELECT DISTINCT owner FROM tensors').fetchall()
-    return sorted(owner[len(_owner('')):] for owner, in owners if owner != _SERVER)
+    return sorted(owner[len(_owner('')) :] for (owner,) in owners if owner != _SERVER)
 
   def _put_tensors(self, connection, owner: str, value: Any, tff_type: tff.Type) -> None:
     arrays = codec.flatten(value, tff_type)
     connection.executemany(
-        'INSERT OR REPLACE INTO tensors VALUES (?, ?, ?, ?, ?, ?)',
-        [(owner, i, leaf.path, array.dtype.name, json.dumps(array.shape), array.tobytes())
-         for i, (leaf, array) in enumerate(zip(codec.leaves(tff_type), arrays, strict=True))])
+      'INSERT OR REPLACE INTO tensors VALUES (?, ?, ?, ?, ?, ?)',
+      [
+        (owner, i, leaf.path, array.dtype.name, json.dumps(array.shape), array.tobytes())
+        for i, (leaf, array) in enumerate(zip(codec.leaves(tff_type), arrays, strict=True))
+      ],
+    )
 
   def _get_tensors(self, owner: str, tff_type: tff.Type) -> Any:
     with self._reading() as connection:
       rows = connection.execute(
-          'SELECT path, dtype, shape, value FROM tensors WHERE owner = ? ORDER BY position',
-          (owner,)).fetchall()
+        'SELECT path, dtype, shape, value FROM tensors WHERE owner = ? ORDER BY position', (owner,)
+      ).fetchall()
     if not rows:
       return None
     leaves = codec.leaves(tff_type)
     stored = [(path, dtype, tuple(json.loads(shape))) for path, dtype, shape, _ in rows]
     _check_type(owner, leaves, stored)
     return codec.unflatten(
-        (_array(leaf, shape, value)
-         for leaf, (_, _, shape), (*_, value) in zip(leaves, stored, rows, strict=True)),
-        tff_type)
+      (
+        _array(leaf, shape, value)
+        for leaf, (_, _, shape), (*_, value) in zip(leaves, stored, rows, strict=True)
+      ),
+      tff_type,
+    )
 
   def _put_progress(self, connection, round_number: int, totals: dict[str, float]) -> None:
     self._put(connection, 'round', round_number)
@@ -196,13 +208,14 @@ class Store:
 
   def _get(self, connection, key: str) -> Any:
     return json.loads(
-        connection.execute('SELECT value FROM run WHERE key = ?', (key,)).fetchone()[0])
+      connection.execute('SELECT value FROM run WHERE key = ?', (key,)).fetchone()[0]
+    )
 
   def _check_file(self, connection) -> None:
     tables = connection.execute('SELECT count(*) FROM sqlite_master').fetchone()[0]
     application = connection.execute('PRAGMA application_id').fetchone()[0]
     if tables and application != _APPLICATION_ID:
-      raise sqlite3.DatabaseError('it is another program\'s database')
+      raise sqlite3.DatabaseError("it is another program's database")
     fault = connection.execute('PRAGMA quick_check').fetchone()[0]
     if fault != 'ok':
       raise sqlite3.DatabaseError(fault)
@@ -235,8 +248,9 @@ class Store:
         self.__exit__()
       hint = ' Another run has it open.' if 'locked' in str(error) else ''
       raise StoreError(
-          f"The run's file could not be {action}; it is left as it was after the last complete "
-          f'round.{hint} Received: {self._path or "memory"}: {error}') from error
+        f"The run's file could not be {action}; it is left as it was after the last complete "
+        f'round.{hint} Received: {self._path or "memory"}: {error}'
+      ) from error
 
 
 def _owner(client_id: str) -> str:
@@ -245,18 +259,21 @@ def _owner(client_id: str) -> str:
 
 def _check_type(owner: str, leaves: tuple[codec.Leaf, ...], stored: list[tuple]) -> None:
   for i in range(max(len(leaves), len(stored))):
-    expected, found = leaves[i:i + 1], stored[i:i + 1]
-    if (expected and found and expected[0].path == found[0][0]
-        and expected[0].accepts(*found[0][1:])):
+    expected, found = leaves[i : i + 1], stored[i : i + 1]
+    if (
+      expected and found and expected[0].path == found[0][0] and expected[0].accepts(*found[0][1:])
+    ):
       continue
     raise StoreError(
-        f'The stored state of {owner} is that of another model or algorithm. '
-        f'Expected: {tuple(expected[0]) if expected else "nothing more"}. '
-        f'Received: {found[0] if found else "nothing more"}')
+      f'The stored state of {owner} is that of another model or algorithm. '
+      f'Expected: {tuple(expected[0]) if expected else "nothing more"}. '
+      f'Received: {found[0] if found else "nothing more"}'
+    )
 
 
 def _array(leaf: codec.Leaf, shape: tuple[int, ...], value: bytes) -> np.ndarray:
   if len(value) != leaf.dtype.itemsize * int(np.prod(shape)):
     raise StoreError(
-        f'{leaf.path} needs {shape} values of {leaf.dtype.name}. Received: {len(value)} bytes')
+      f'{leaf.path} needs {shape} values of {leaf.dtype.name}. Received: {len(value)} bytes'
+    )
   return np.frombuffer(value, leaf.dtype).reshape(shape)

@@ -13,8 +13,9 @@ _STATISTICS = ('mean', 'weighted', 'std', 'p5', 'p10', 'p50', 'p90')
 
 
 def summarize(
-    config: Mapping[str, Any], progress: store_lib.Progress,
-    process: process_lib.PersonalizedProcess,
+  config: Mapping[str, Any],
+  progress: store_lib.Progress,
+  process: process_lib.PersonalizedProcess,
 ) -> dict[str, Any]:
   """The summary after the rounds so far; what does not apply is None.
 
@@ -30,36 +31,46 @@ def summarize(
   row = dict(progress.history[-1]) if progress.history else {}
   accuracy, totals = metrics.history_accuracy(row), progress.totals
   points = {process.evaluation_point: _clients(row, accuracy)}
-  personalized = {key: record['personalized'] for key, record in sorted(progress.records.items())
-                  if record.get('personalized')}
+  personalized = {
+    key: record['personalized']
+    for key, record in sorted(progress.records.items())
+    if record.get('personalized')
+  }
   if personalized:
     # With a personalising phase of its own, that is what "after" means.
-    points = {'before': _clients(row, accuracy),
-              'after': _clients(history_lib.evaluated(personalized, process), accuracy)}
+    points = {
+      'before': _clients(row, accuracy),
+      'after': _clients(history_lib.evaluated(personalized, process), accuracy),
+    }
   best_round, selected_on = history_lib.best(progress.history)
   return {
-      'method': config['method'], 'dataset': config['dataset'], 'rounds': progress.round,
-      'seed': config['seed'], 'num_clients': config['num_clients'],
-      'server': {'accuracy': _value(row, f'server_{accuracy}'),
-                 'loss': _value(row, 'server_loss')},
-      'clients': _clients(row, accuracy),
-      'evaluation_point': process.evaluation_point,
-      'clients_before': points.get('before'),
-      'clients_after': points.get('after'),
-      'best_round': best_round, 'selected_on': selected_on,
-      'sigma_quantiles': _sigma_quantiles(row),
-      **{f'{name}_per_round': _per_round(totals, name, progress.round)
-         for name in ('bytes_up', 'bytes_down', 'seconds')},
+    'method': config['method'],
+    'dataset': config['dataset'],
+    'rounds': progress.round,
+    'seed': config['seed'],
+    'num_clients': config['num_clients'],
+    'server': {'accuracy': _value(row, f'server_{accuracy}'), 'loss': _value(row, 'server_loss')},
+    'clients': _clients(row, accuracy),
+    'evaluation_point': process.evaluation_point,
+    'clients_before': points.get('before'),
+    'clients_after': points.get('after'),
+    'best_round': best_round,
+    'selected_on': selected_on,
+    'sigma_quantiles': _sigma_quantiles(row),
+    **{
+      f'{name}_per_round': _per_round(totals, name, progress.round)
+      for name in ('bytes_up', 'bytes_down', 'seconds')
+    },
   }
 
 
 def _clients(row: Mapping[str, Any], accuracy: str | None) -> dict[str, Any]:
   return {
-      **{f'accuracy_{name}': _value(row, f'clients_{accuracy}_{name}') for name in _STATISTICS},
-      'worst10_mean': _value(row, f'clients_{accuracy}_worst10_mean'),
-      'loss_mean': _value(row, 'clients_loss_mean'),
-      'nll': _value(row, 'clients_nll_weighted'),
-      'ece': _value(row, 'clients_ece_weighted'),
+    **{f'accuracy_{name}': _value(row, f'clients_{accuracy}_{name}') for name in _STATISTICS},
+    'worst10_mean': _value(row, f'clients_{accuracy}_worst10_mean'),
+    'loss_mean': _value(row, 'clients_loss_mean'),
+    'nll': _value(row, 'clients_nll_weighted'),
+    'ece': _value(row, 'clients_ece_weighted'),
   }
 
 
@@ -70,7 +81,7 @@ def _value(row: Mapping[str, Any], column: str) -> float | None:
 
 def _sigma_quantiles(row: Mapping[str, Any]) -> dict[str, float | None] | None:
   names = [column for column in row if column.startswith('report_sigma')]
-  return {name[len('report_'):]: _value(row, name) for name in names} or None
+  return {name[len('report_') :]: _value(row, name) for name in names} or None
 
 
 def _per_round(totals: Mapping[str, float], name: str, rounds: int) -> float | None:
