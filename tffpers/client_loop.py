@@ -7,7 +7,7 @@ client or batch size. Everything here runs inside a `tf.function`.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -16,7 +16,8 @@ from tffpers import modelling, seeds
 
 EVALUATION_BATCH = 128
 
-Batch = dict[str, Any]
+Batch: TypeAlias = dict[str, Any]
+GradientsFn: TypeAlias = Callable[[Batch, tf.Tensor], tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +77,7 @@ def num_targets(loss_fn: modelling.LossFn, data: Batch) -> tf.Tensor:
 
 def train(
   data: Batch,
-  gradients_fn: Callable[[Batch, tf.Tensor], tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]],
+  gradients_fn: GradientsFn,
   variables: list[tf.Variable],
   settings: LocalTraining,
   seed: tf.Tensor,

@@ -10,11 +10,12 @@ import tensorflow_federated as tff
 import toy
 
 from tffpers import runtime, seeds
-from tffpers.algorithms import build_fed_avg, build_virtual, template
+from tffpers.algorithms import build_fed_avg, build_fed_prox, build_virtual, template
 
 SIZES = [10, 7, 5]
 BUILDERS = {
   'fed_avg': functools.partial(build_fed_avg, model_fn=toy.plain_model),
+  'fed_prox': functools.partial(build_fed_prox, mu=0.1, model_fn=toy.plain_model),
   'virtual': functools.partial(
     build_virtual, model_fn=toy.bayesian_model, client_num_examples=SIZES
   ),
@@ -188,6 +189,7 @@ def aggregations(computation):
 # What each algorithm declares to send: types of the server's own model, by name.
 DECLARED = {
   'fed_avg': lambda model: model.weights,
+  'fed_prox': lambda model: model.weights,
   'virtual': lambda model: model.posterior,
 }
 
@@ -204,7 +206,7 @@ def test_v14_every_path_to_the_server_is_a_declared_aggregate_of_the_update(name
   assert {uri for uri, _ in found} <= {'federated_aggregate', 'federated_sum'}
   members = sorted((leaf_types(m) if isinstance(m, tff.StructType) else [str(m)]) for _, m in found)
   # num_clients, num_training and num_nonfinite; the weights' sum for totals and for the mean.
-  counts = [['float32']] * (2 if name == 'fed_avg' else 1) + [['int32']] * 3
+  counts = [['float32']] * (1 if name == 'virtual' else 2) + [['int32']] * 3
   assert members == sorted([value, *counts])
   assert aggregations(process.evaluate) == []
   assert aggregations(process.initialize_client) == []

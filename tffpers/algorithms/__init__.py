@@ -9,6 +9,7 @@ requirements.check()
 runtime.use_by_default('in_process')
 
 from tffpers.algorithms.fed_avg import build_fed_avg
+from tffpers.algorithms.fed_prox import build_fed_prox
 from tffpers.algorithms.virtual import build_virtual
 
-__all__ = ['build_fed_avg', 'build_virtual']
+__all__ = ['build_fed_avg', 'build_fed_prox', 'build_virtual']

@@ -11,7 +11,7 @@ trained last: that one is its personal model.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -21,6 +21,9 @@ from tffpers import process as process_lib
 from tffpers.algorithms import template
 
 ModelWeights = modelling.ModelWeights
+LocalGradients: TypeAlias = Callable[
+  [modelling.BoundModel, modelling.LossFn, ModelWeights], client_loop.GradientsFn
+]
 
 
 class FedAvgServer(NamedTuple):
@@ -57,6 +60,7 @@ def build_fed_avg(
   clip_norm: float | None = None,
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
+  local_gradients: LocalGradients | None = None,
 ) -> process_lib.PersonalizedProcess:
   """Builds FedAvg as a `PersonalizedProcess`.
 
@@ -77,6 +81,9 @@ def build_fed_avg(
     server_optimizer: Applied to the averaged change as a pseudo-gradient; default
       SGD with rate 1, which is FedAvg.
     aggregator: A weighted `tff.aggregators` factory; default `MeanFactory`.
+    local_gradients: `(bound, loss_fn, start) -> gradients_fn` for `client_loop.train`,
+      for a local objective other than the mean loss; start is the `ModelWeights` that
+      the round began with. Default: the gradient of the mean loss.
 
   Returns:
     The process. `evaluate` gives `server` (S: the global model) and `client` (MT: the
@@ -105,7 +112,9 @@ def build_fed_avg(
     initialize=initialize,
     initialize_client=lambda bound, info: FedAvgClient(bound.initial),
     message=lambda server: server.weights,
-    client_update=functools.partial(client_update, loss_fn, training),
+    client_update=functools.partial(
+      client_update, loss_fn, training, local_gradients or mean_loss_gradients
+    ),
     server_update=functools.partial(server_update, server_optimizer),
     finish_client=lambda pending, reply: pending,
     evaluate=functools.partial(evaluate, loss_fn),
@@ -125,9 +134,18 @@ def build_fed_avg(
   )
 
 
+def mean_loss_gradients(
+  bound: modelling.BoundModel, loss_fn: modelling.LossFn, start: ModelWeights
+) -> client_loop.GradientsFn:
+  """The gradient of a batch's mean loss."""
+  del start
+  return functools.partial(client_loop.model_gradients, bound, loss_fn)
+
+
 def client_update(
   loss_fn: modelling.LossFn,
   training: client_loop.LocalTraining,
+  local_gradients: LocalGradients,
   bound: modelling.BoundModel,
   weights: ModelWeights,
   num_training: tf.Tensor,
@@ -142,7 +160,7 @@ def client_update(
   bound.assign(start)
   result = client_loop.train(
     data['train'],
-    functools.partial(client_loop.model_gradients, bound, loss_fn),
+    local_gradients(bound, loss_fn, start),
     bound.trainable,
     training,
     data['seed'],

@@ -6,6 +6,7 @@ draws in a weight. The generator is always Philox, whose random bits do not
 depend on the device or on XLA.
 """
 
+import collections
 import contextlib
 import dataclasses
 import threading
@@ -20,7 +21,8 @@ _ALGORITHM = 'philox'
 class _Scope:
   key: tf.Tensor
   sample: bool | None
-  draws: int = 0
+  stream: int = 0
+  draws: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
 
 
 class _Scopes(threading.local):
@@ -61,13 +63,41 @@ def scope(seed: tf.Tensor, *, sample: bool | None = None) -> Iterator[None]:
     _scopes.stack.pop()
 
 
+@contextlib.contextmanager
+def stream(number: int) -> Iterator[None]:
+  """Numbers the draws inside the block apart from all others of the innermost scope.
+
+  Code that draws in a stream of its own shifts no draw of other code, whether it runs
+  or not. Entering the same stream again continues it. Outside a scope nothing changes.
+
+  Args:
+    number: Which stream; 0 is the one that scopes start with.
+
+  >>> with scope(tf.constant([1, 2])):
+  ...   with stream(1):
+  ...     other = next_seed()
+  ...   first = next_seed()
+  >>> with scope(tf.constant([1, 2])):
+  ...   assert (first == next_seed()).numpy().all()
+  """
+  if not _scopes.stack:
+    yield
+    return
+  current = _scopes.stack[-1]
+  outer, current.stream = current.stream, number
+  try:
+    yield
+  finally:
+    current.stream = outer
+
+
 def next_seed() -> tf.Tensor | None:
   """Seed, int32 [2], of the next draw of the innermost scope; None outside any."""
   if not _scopes.stack:
     return None
   current = _scopes.stack[-1]
-  current.draws += 1
-  return current.key + [0, current.draws]
+  current.draws[current.stream] += 1
+  return current.key + [current.stream, current.draws[current.stream]]
 
 
 def forced_sampling() -> bool | None:

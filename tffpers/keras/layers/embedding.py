@@ -23,7 +23,8 @@ class BayesianEmbedding(BayesianLayer):
     embeddings_initializer: Keras initializer of the table's means.
     **kwargs: See `BayesianLayer`.
 
-  Ids of any shape give outputs [..., output_dim] in the policy's compute dtype.
+  Ids of any shape give outputs [..., output_dim] in the policy's compute dtype, to
+  which `lateral` of the same shape is added.
 
   Raises:
     ValueError: A dimension is not a positive integer.
@@ -52,8 +53,16 @@ class BayesianEmbedding(BayesianLayer):
     self.embeddings = self.add_gaussian_weight('embeddings', shape, self.embeddings_initializer)
     super().build(input_shape)
 
-  def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-    ids = inputs if inputs.dtype.is_integer else tf.cast(inputs, tf.int32)
+  def call(
+    self,
+    inputs: tf.Tensor,
+    training: bool | None = None,
+    lateral: tf.Tensor | None = None,
+  ) -> tf.Tensor:
+    rows = self._rows(inputs if inputs.dtype.is_integer else tf.cast(inputs, tf.int32), training)
+    return rows if lateral is None else rows + lateral
+
+  def _rows(self, ids: tf.Tensor, training: bool | None) -> tf.Tensor:
     if not self.is_sampling(training):
       return tf.cast(tf.gather(tf.convert_to_tensor(self.embeddings.loc), ids), self.compute_dtype)
     (seed,) = self.draw_seeds(1)

@@ -31,7 +31,8 @@ class BayesianLSTM(BayesianLSTMWeights):
 
   Inputs are [batch, time, features]; `mask` is bool [batch, time]; `initial_state` is
   [h, c], each [batch, units]. Outputs are [batch, units] or [batch, time, units] in
-  the policy's compute dtype.
+  the policy's compute dtype. `lateral`, of the outputs' shape, is added to them after
+  the recurrence and does not enter the state.
 
   Raises:
     ValueError: `stateful`, or `unroll=True` at an unknown length.
@@ -68,6 +69,7 @@ class BayesianLSTM(BayesianLSTMWeights):
     mask: tf.Tensor | None = None,
     training: bool | None = None,
     initial_state: Sequence[tf.Tensor] | None = None,
+    lateral: tf.Tensor | None = None,
   ) -> tf.Tensor | list[tf.Tensor]:
     seeds = self.draw_seeds(3) if self.is_sampling(training) else None
     kernel, recurrent_kernel, bias = self.draw_weights(seeds)
@@ -81,6 +83,7 @@ class BayesianLSTM(BayesianLSTMWeights):
     mask = None if mask is None else self._time_major(tf.cast(mask, tf.bool)[..., tf.newaxis])
     outputs, h, c = self._run(projected, state, mask, recurrent_kernel)
     result = tf.transpose(outputs, [1, 0, 2]) if self.return_sequences else h
+    result = result if lateral is None else result + lateral
     return [result, h, c] if self.return_state else result
 
   def _time_major(self, tensor: tf.Tensor) -> tf.Tensor:
