@@ -87,6 +87,11 @@ class ExpectedCalibrationError(keras.metrics.Metric):
     ):
       variable.assign_add(tf.math.unsorted_segment_sum(values, bins, self.num_bins))
 
+  def reset_state(self) -> None:
+    """Forgets all targets."""
+    for variable in (self._weight, self._confidence, self._correct):
+      variable.assign(tf.zeros([self.num_bins]))
+
   def result(self) -> tf.Tensor:
     """The error in [0, 1], scalar; 0 without targets."""
     gaps = tf.abs(tf.convert_to_tensor(self._correct) - tf.convert_to_tensor(self._confidence))
