@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import toy
 
+from tffpers import keras as tk
 from tffpers import runtime, seeds
 from tffpers.algorithms import build_fed_avg, build_fed_prox, build_virtual, template
 
@@ -16,6 +17,11 @@ SIZES = [10, 7, 5]
 BUILDERS = {
   'fed_avg': functools.partial(build_fed_avg, model_fn=toy.plain_model),
   'fed_prox': functools.partial(build_fed_prox, mu=0.1, model_fn=toy.plain_model),
+  'virtual_hierarchical': functools.partial(
+    build_virtual,
+    model_fn=lambda: tk.hierarchical(toy.bayesian_model()),
+    client_num_examples=SIZES,
+  ),
   'virtual': functools.partial(
     build_virtual, model_fn=toy.bayesian_model, client_num_examples=SIZES
   ),
@@ -112,7 +118,7 @@ def test_round_without_clients_changes_nothing(process):
 @pytest.mark.parametrize('value', [np.nan, np.inf])
 def test_client_with_non_finite_data_is_masked_counted_and_keeps_its_state(name, value):
   # VIRTUAL's default damping counts the client before its result is known to be bad.
-  process = built(name, **({'damping': 0.5} if name == 'virtual' else {}))
+  process = built(name, **({'damping': 0.5} if name.startswith('virtual') else {}))
   server, clients = toy.start(process, SIZES)
   bad = toy.train_data(1, 7)
   bad['train']['x'][3, 1] = value
@@ -191,6 +197,7 @@ DECLARED = {
   'fed_avg': lambda model: model.weights,
   'fed_prox': lambda model: model.weights,
   'virtual': lambda model: model.posterior,
+  'virtual_hierarchical': lambda model: model.posterior,
 }
 
 
@@ -206,7 +213,7 @@ def test_v14_every_path_to_the_server_is_a_declared_aggregate_of_the_update(name
   assert {uri for uri, _ in found} <= {'federated_aggregate', 'federated_sum'}
   members = sorted((leaf_types(m) if isinstance(m, tff.StructType) else [str(m)]) for _, m in found)
   # num_clients, num_training and num_nonfinite; the weights' sum for totals and for the mean.
-  counts = [['float32']] * (1 if name == 'virtual' else 2) + [['int32']] * 3
+  counts = [['float32']] * (1 if name.startswith('virtual') else 2) + [['int32']] * 3
   assert members == sorted([value, *counts])
   assert aggregations(process.evaluate) == []
   assert aggregations(process.initialize_client) == []

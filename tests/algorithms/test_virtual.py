@@ -11,6 +11,7 @@ import toy
 from tffpers import client_loop, factors, gaussians, modelling, seeds
 from tffpers import keras as tk
 from tffpers.algorithms import build_virtual, template, virtual
+from tffpers.algorithms.virtual_settings import Settings
 from tffpers.gaussians import Natural
 
 SIZES = [10, 7, 1, 5]
@@ -201,17 +202,22 @@ def test_v11_negative_total_precision_is_scaled_back_and_reported():
   tensors = functools.partial(tf.constant, dtype=tf.float64)
   server = virtual.VirtualServer([Natural(tensors([2.0, 1.0]), tensors([4.0, 10.0]))])
   deltas = [[Natural(tensors([1.0, 1.0]), tensors([-3.0, -2.0]))] for _ in range(2)]
-  client = virtual.VirtualClient([Natural(tensors([1.0, 0.5]), tensors([2.0, 5.0]))], [], [])
-  settings = virtual.Settings(
-    None,
-    None,
-    num_clients=2,
+  client = virtual.VirtualClient(
+    [Natural(tensors([1.0, 0.5]), tensors([2.0, 5.0]))], [], [], [], tensors(0.5), tf.constant(1)
+  )
+  settings = Settings(
+    loss_fn=None,
+    training=None,
+    shares=(0.5, 0.5),
     beta=1.0,
     damping=1.0,
     scale_learning_rate_multiplier=1.0,
     max_log_scale_step=1.0,
-    evaluation_samples=0,
     start='prior',
+    client_start='server',
+    fed_avg_init=False,
+    prune_percentile=0.0,
+    evaluation_samples=0,
     aggregator_reduction='sum',
   )
   total = [gaussians.product(a, b) for a, b in zip(*deltas, strict=True)]
@@ -252,7 +258,7 @@ def test_cavity_stays_proper_where_a_factor_is_sharper_than_the_posterior():
     Natural(tensors([4.0, 4.0]), tensors([2.0, 2.0])),
     Natural(tensors([3.0, 3.0]), tensors([1.0, 4.0])),
     prior,
-    2,
+    0.5,
   )
   # First: 4 − 3 and ½ + 2 − 1. Second: only half of s_i is divided out, so λ̃ = λ_p/K.
   np.testing.assert_allclose(cavity.lam, [1.5, 0.5])

@@ -36,7 +36,7 @@ def start(k):
 
 
 def local_optimum(posterior, factor, k, a, b):
-  cavity, held = factors_lib.cavity(posterior, factor, PRIOR, k)
+  cavity, held = factors_lib.cavity(posterior, factor, PRIOR, 1 / k)
   assert held == 0
   lam = cavity.lam + np.diag(a)
   mean = np.linalg.solve(np.diag(cavity.lam) + a, cavity.gamma + b)

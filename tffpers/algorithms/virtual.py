@@ -1,14 +1,14 @@
 """VIRTUAL: variational federated multi-task learning.
 
-Corinzia, Beuret, Buhmann, *Variational Federated Multi-Task Learning*, arXiv
-1906.06268; here with the shared-only network, whose layers are all server parameters θ.
+Corinzia, Beuret, Buhmann, *Variational Federated Multi-Task Learning*, arXiv 1906.06268.
 
-The server's posterior is a product of one factor per client, s(θ) = ∏_i s_i(θ), and the
-prior lives inside the factors: s_i starts as (s⁰)^{1/K}. One round, for each of its
-clients against the same s:
+θ is shared, φ_i private to client i. The server's posterior is a product of one factor per
+client, s(θ) = ∏_i s_i(θ), and the prior lives inside the factors: s_i starts as (s⁰)^{1/K}.
+One round, for each of its clients against the same s:
 
   cavity     s̃_i = p^{1/K} s / s_i
-  minimise   F_i(q) = − Σ_n E_q log p(y_n | x_n, θ) + β KL(q ‖ s̃_i), from q = s
+  minimise   F_i(q, c_i) = − Σ_n E log p(y_n | x_n, θ, φ_i) + β KL(q ‖ s̃_i) + β KL(c_i ‖ p(φ))
+             from q = s
   damp       Δ_i = (q / s)^d, so s_i ← s_i Δ_i
   server     s ← s ∏_i Δ_i
 
@@ -16,9 +16,7 @@ Natural parameters add; nothing is averaged or weighted by data size. Stored nat
 parameters are float64; local training runs on (μ, ln σ) in float32.
 """
 
-import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,20 +24,23 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_probability as tfp
 
-from tffpers import client_loop, factors, gaussians, modelling, seeds
-from tffpers import keras as tffpers_keras
+from tffpers import client_loop, factors, gaussians, modelling
 from tffpers import process as process_lib
 from tffpers.algorithms import template
+from tffpers.algorithms import virtual_network as networks
+from tffpers.algorithms.virtual_settings import Settings, prior_shares
 from tffpers.gaussians import Natural
 
 QUANTILES = (5, 25, 50, 75, 95)
+BYTES_PER_WEIGHT = 8  # γ and λ, or μ and σ, as float32
+BYTES_PER_INDEX = 4
 
 
 class VirtualServer(NamedTuple):
   """What the server learns.
 
   Attributes:
-    posterior: s, one float64 `Natural` per Bayesian weight.
+    posterior: s, one float64 `Natural` per shared weight.
   """
 
   posterior: list[Natural]
@@ -49,15 +50,21 @@ class VirtualClient(NamedTuple):
   """What a client keeps between rounds; it never leaves the client.
 
   Attributes:
-    factor: s_i, one float64 `Natural` per Bayesian weight.
+    factor: s_i, one float64 `Natural` per shared weight.
     loc: Means of the posterior as it stood after this client's last training, before
-      damping and scaling: the client's own model. s⁰ before its first round.
+      damping, pruning and scaling: the client's own model. s⁰ before its first round.
     log_scale: ln σ of the same.
+    client_only: φ and gates, as `Network.client_only` lists them.
+    share: float64, the client's share of the prior in its factor.
+    rounds: int32, rounds in which it trained.
   """
 
   factor: list[Natural]
   loc: list[tf.Tensor]
   log_scale: list[tf.Tensor]
+  client_only: list[tf.Tensor]
+  share: tf.Tensor
+  rounds: tf.Tensor
 
 
 class Pending(NamedTuple):
@@ -65,41 +72,6 @@ class Pending(NamedTuple):
 
   client: VirtualClient
   delta: list[Natural]
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-  """Validated hyper-parameters of `build_virtual`, named and explained there."""
-
-  loss_fn: modelling.LossFn
-  training: client_loop.LocalTraining
-  num_clients: int
-  beta: float
-  damping: float | None
-  scale_learning_rate_multiplier: float
-  max_log_scale_step: float
-  evaluation_samples: int
-  start: str
-  aggregator_reduction: str
-
-  def __post_init__(self):
-    checks = (
-      ('beta', 'a finite number ≥ 0', math.isfinite(self.beta) and self.beta >= 0),
-      ('damping', 'in (0, 1], or None for 1/C', self.damping is None or 0 < self.damping <= 1),
-      (
-        'scale_learning_rate_multiplier',
-        'a finite number ≥ 0',
-        0 <= self.scale_learning_rate_multiplier < math.inf,
-      ),
-      ('max_log_scale_step', 'positive', self.max_log_scale_step > 0),
-      ('evaluation_samples', 'an integer ≥ 0', self.evaluation_samples >= 0),
-      ('start', "'informed' or 'prior'", self.start in ('informed', 'prior')),
-      ('aggregator_reduction', "'sum' or 'mean'", self.aggregator_reduction in ('sum', 'mean')),
-      ('num_clients', 'at least 1', self.num_clients >= 1),
-    )
-    for name, expected, good in checks:
-      if not good:
-        raise ValueError(f'{name} must be {expected}. Received: {name}={getattr(self, name)!r}')
 
 
 def build_virtual(
@@ -115,9 +87,13 @@ def build_virtual(
   clip_norm: float | None = None,
   beta: float = 1e-4,
   damping: float | None = None,
-  scale_learning_rate_multiplier: float = 300.0,
+  scale_learning_rate_multiplier: float = 3000.0,
   max_log_scale_step: float = 0.1,
   start: str = 'informed',
+  factor_weighting: str = 'equal',
+  client_start: str = 'server',
+  fed_avg_init: bool = False,
+  prune_percentile: float = 0.0,
   evaluation_samples: int = 0,
   aggregator: tff.aggregators.UnweightedAggregationFactory | None = None,
   aggregator_reduction: str = 'sum',
@@ -129,11 +105,13 @@ def build_virtual(
 
   Args:
     model_fn: Returns a new Keras model at each call whose trainable weights are all
-      those of Bayesian layers, `kl_weight` left at None.
+      those of Bayesian layers, `kl_weight` left at None; or one with private paths and
+      gates, see `tffpers.keras.hierarchical`.
     loss_fn: Per-target negative log-likelihoods.
     metrics_fn: Returns Keras metrics or plain functions for evaluation.
     element_spec: `(x, y)` specs of one example.
-    client_num_examples: Training examples of every client there is; K is their number.
+    client_num_examples: Training examples N_i of every client there is, in the order of
+      their index; K is their number.
     optimizer: The clients' optimizer for (μ, ln σ), from `tff.learning.optimizers`.
     epochs: Local passes E per round.
     batch_size: Examples per local step.
@@ -146,6 +124,14 @@ def build_virtual(
     max_log_scale_step: Largest |change| of a ln σ in one step.
     start: `informed`: s⁰ has the layers' initial means and scales, s_i⁰ = (s⁰)^{1/K};
       `prior`: s⁰ = p.
+    factor_weighting: `equal`: every factor has the share 1/K of the prior and of s⁰;
+      `by_size`: the share N_i/N.
+    client_start: `server`: training starts at s; `own`: at the client's own posterior
+      after its last training, against the same cavity.
+    fed_avg_init: Whether s_i ← s^{1/K} before each training, so that s̃_i is the same
+      for all clients. s = ∏_i s_i no longer holds.
+    prune_percentile: Percentile below which a layer's changes with a low signal-to-noise
+      ratio are not sent, output layer excluded; 0 sends all.
     evaluation_samples: Weight samples whose class probabilities are averaged in
       evaluation (the model must return logits); 0 evaluates at the posterior mean.
     aggregator: An unweighted `tff.aggregators` factory; default `SumFactory`. If it is
@@ -163,48 +149,38 @@ def build_virtual(
       trainable weights, or a layer adds its own KL.
   """
   settings = Settings(
-    loss_fn,
-    client_loop.LocalTraining(optimizer, epochs, batch_size, clip_norm),
-    len(client_num_examples),
-    beta,
-    damping,
-    scale_learning_rate_multiplier,
-    max_log_scale_step,
-    evaluation_samples,
-    start,
-    aggregator_reduction,
+    loss_fn=loss_fn,
+    training=client_loop.LocalTraining(optimizer, epochs, batch_size, clip_norm),
+    shares=prior_shares(client_num_examples, factor_weighting),
+    beta=beta,
+    damping=damping,
+    scale_learning_rate_multiplier=scale_learning_rate_multiplier,
+    max_log_scale_step=max_log_scale_step,
+    start=start,
+    client_start=client_start,
+    fed_avg_init=fed_avg_init,
+    prune_percentile=prune_percentile,
+    evaluation_samples=evaluation_samples,
+    aggregator_reduction=aggregator_reduction,
   )
   spec = modelling.inspect_model(model_fn, loss_fn, metrics_fn, element_spec)
-  _check_model(spec)
+  networks.check_model(spec)
   aggregator = aggregator or tff.aggregators.SumFactory()
   if not isinstance(aggregator, tff.aggregators.UnweightedAggregationFactory):
     raise TypeError(
       'VIRTUAL adds natural parameters and needs an unweighted tff.aggregators factory. '
       f'Received: aggregator={aggregator!r}'
     )
-  algorithm = template.Algorithm(
-    initialize=lambda bound: VirtualServer(initial_posterior(settings, bound)),
-    initialize_client=lambda bound, info: initial_client(settings, bound),
-    message=lambda server: server.posterior,
-    client_update=functools.partial(client_update, settings),
-    server_update=functools.partial(server_update, settings),
-    finish_client=finish_client,
-    evaluate=functools.partial(evaluate, settings),
-    report=functools.partial(report, settings),
-  )
-  plain = {
-    field.name: getattr(settings, field.name)
-    for field in dataclasses.fields(settings)
-    if field.name not in ('loss_fn', 'training')
-  }
   hyper_parameters = {
     'algorithm': 'virtual',
     **template.describe_training(settings.training, loss_fn),
-    **plain,
+    **settings.plain(),
+    'factor_weighting': factor_weighting,
+    'num_clients': len(client_num_examples),
     'aggregator': type(aggregator).__name__,
   }
   return template.build(
-    algorithm,
+    _algorithm(settings),
     spec,
     aggregator=aggregator,
     evaluation_point='after',
@@ -212,21 +188,45 @@ def build_virtual(
   )
 
 
-def initial_posterior(settings: Settings, bound: modelling.BoundModel) -> list[Natural]:
-  """s⁰, the same at the server and at every client."""
-  loc, log_scale = _initial_moments(settings, bound)
-  return [
+def _algorithm(settings: Settings) -> template.Algorithm:
+  return template.Algorithm(
+    initialize=functools.partial(initial_server, settings),
+    initialize_client=functools.partial(initial_client, settings),
+    message=lambda server: server.posterior,
+    client_update=functools.partial(client_update, settings),
+    server_update=functools.partial(server_update, settings),
+    finish_client=finish_client,
+    evaluate=functools.partial(evaluate, settings),
+    report=functools.partial(report, settings),
+  )
+
+
+def initial_server(settings: Settings, bound: modelling.BoundModel) -> VirtualServer:
+  """s⁰."""
+  loc, log_scale = networks.network(bound).initial_moments(settings.start)
+  posterior = [
     gaussians.from_moments(m, tf.exp(tf.cast(ls, tf.float64)))
     for m, ls in zip(loc, log_scale, strict=True)
   ]
+  return VirtualServer(posterior)
 
 
-def initial_client(settings: Settings, bound: modelling.BoundModel) -> VirtualClient:
-  """s_i⁰ = (s⁰)^{1/K}, and s⁰ itself as the client's model."""
-  factor = [
-    gaussians.power(s, 1.0 / settings.num_clients) for s in initial_posterior(settings, bound)
-  ]
-  return VirtualClient(factor, *_initial_moments(settings, bound))
+def initial_client(
+  settings: Settings, bound: modelling.BoundModel, info: template.ClientInfo
+) -> VirtualClient:
+  """s_i⁰ = (s⁰)^w with w = 1/K or N_i/N, and s⁰ itself as the client's own model."""
+  network = networks.network(bound)
+  shares = tf.constant(settings.shares, tf.float64)
+  # A client that is not among the K (it has test data only) never trains.
+  share = tf.gather(shares, tf.minimum(info.index, len(settings.shares) - 1))
+  factor = [gaussians.power(s, share) for s in initial_server(settings, bound).posterior]
+  return VirtualClient(
+    factor,
+    *network.initial_moments(settings.start),
+    [bound.initial_value(v) for v in network.client_only],
+    share,
+    tf.constant(0),
+  )
 
 
 def client_update(
@@ -237,62 +237,83 @@ def client_update(
   client: VirtualClient,
   data: dict[str, Any],
 ) -> template.ClientOutput:
-  """Minimises F_i from q = s and forms the damped change Δ_i."""
-  weights = tffpers_keras.gaussian_weights(bound.model)
-  for weight, s in zip(weights, posterior, strict=True):
-    weight.set_natural(s)
-  before = [weight.natural() for weight in weights]
-  cavities, held = zip(
-    *(
-      factors.cavity(s, s_i, _prior(weight), settings.num_clients)
-      for weight, s, s_i in zip(weights, posterior, client.factor, strict=True)
-    ),
-    strict=True,
-  )
-  targets = client_loop.num_targets(settings.loss_fn, data['train'])
-  kl_weight = tf.math.divide_no_nan(settings.beta, targets)
-  # In float32 and once: a while loop computes what stands in its body at every step.
-  kl_targets = [
-    (tf.cast(c.gamma / c.lam, tf.float32), kl_weight * tf.cast(c.lam, tf.float32)) for c in cavities
-  ]
+  """Minimises F_i and forms the damped change Δ_i."""
+  network = networks.network(bound)
+  network.assign_posterior(posterior)
+  network.assign_client_only(client.client_only)
+  before = network.posterior()
+  if settings.client_start == 'own':
+    here = network.read_moments()
+    network.assign_moments(
+      *client_loop.choose(client.rounds > 0, (client.loc, client.log_scale), here)
+    )
+  factor = client.factor
+  if settings.fed_avg_init:
+    factor = [gaussians.power(s, client.share) for s in posterior]
+  targets, held = kl_targets(network, posterior, factor, client.share)
+  num_targets = client_loop.num_targets(settings.loss_fn, data['train'])
+  kl_weight = tf.math.divide_no_nan(settings.beta, num_targets)
   result = client_loop.train(
     data['train'],
-    functools.partial(_gradients, settings, bound, weights, kl_targets, kl_weight),
-    [w.loc for w in weights] + [w.log_scale for w in weights],
+    _gradients(settings, network, targets, kl_weight),
+    network.trained,
     settings.training,
     data['seed'],
-    adjust=functools.partial(_scale_steps, settings, len(weights)),
+    adjust=functools.partial(_adjust, settings, network),
   )
-  after = [weight.natural() for weight in weights]
+  after = network.posterior()
   damping = settings.damping or 1.0 / tf.cast(num_training, tf.float64)
   delta = [factors.damped_change(b, a, damping) for b, a in zip(after, before, strict=True)]
-  finite = client_loop.all_finite([delta, after])
-  delta = client_loop.choose(finite, delta, tf.nest.map_structure(tf.zeros_like, delta))
-  trained = VirtualClient(
-    client.factor,
-    [w.loc.read_value() for w in weights],
-    [w.log_scale.read_value() for w in weights],
+  delta, bytes_up = _pruned(settings, network, factor, delta, client.share)
+  end = client._replace(
+    factor=factor,
+    loc=network.read_moments()[0],
+    log_scale=network.read_moments()[1],
+    client_only=[v.read_value() for v in network.client_only],
+    rounds=client.rounds + 1,
   )
-  kept = client_loop.choose(tf.logical_and(finite, result.num_steps > 0), trained, client)
-  kl = tf.cast(
-    tf.add_n([gaussians.kl_divergence(q, c) for q, c in zip(after, cavities, strict=True)]),
-    tf.float32,
-  )
-  size = 8 * sum(math.prod(weight.shape) for weight in weights)
+  finite = client_loop.all_finite([delta, end])
+  counts = tf.logical_and(finite, result.num_steps > 0)
+  delta = client_loop.choose(counts, delta, tf.nest.map_structure(tf.zeros_like, delta))
+  kl = _divergence(network, targets)
   metrics = {
     'loss': result.loss,
     'kl': kl,
     'objective': result.loss + kl_weight * kl,
     'num_examples': client_loop.num_rows(data['train']),
-    'num_targets': targets,
+    'num_targets': num_targets,
     'num_steps': result.num_steps,
-    'num_cavity_held': tf.add_n(held),
+    'num_cavity_held': held,
     'nonfinite': tf.cast(~finite, tf.int32),
-    'bytes_up': size,
-    'bytes_down': size,
+    'bytes_up': bytes_up,
+    'bytes_down': BYTES_PER_WEIGHT * _num_weights(network.shared),
   }
   update = template.Update(delta, 1.0, metrics['nonfinite'])
-  return template.ClientOutput(update, Pending(kept, delta), metrics)
+  return template.ClientOutput(
+    update, Pending(client_loop.choose(counts, end, client), delta), metrics
+  )
+
+
+def kl_targets(
+  network: networks.Network,
+  posterior: list[Natural],
+  factor: list[Natural],
+  share: tf.Tensor,
+) -> tuple[list[Natural], tf.Tensor]:
+  """What each Gaussian weight's divergence is from: cavities for θ, the prior for φ.
+
+  Returns:
+    One float64 `Natural` per weight of `network.gaussian`, and the number of elements
+    in which a cavity was held (int32).
+  """
+  cavities, held = zip(
+    *(
+      factors.cavity(s, s_i, networks.prior(weight), share)
+      for weight, s, s_i in zip(network.shared, posterior, factor, strict=True)
+    ),
+    strict=True,
+  )
+  return [*cavities, *map(networks.prior, network.private)], tf.add_n(held)
 
 
 def server_update(
@@ -335,19 +356,20 @@ def evaluate(
   client: VirtualClient,
   data: dict[str, Any],
 ) -> dict[str, dict[str, tf.Tensor]]:
-  """S and MT: the server's posterior and the client's last one on the client's test data."""
-  weights = tffpers_keras.gaussian_weights(bound.model)
-  predict = functools.partial(_predict, settings, bound.model, data['seed'])
-  for weight, s in zip(weights, posterior, strict=True):
-    weight.set_natural(s)
+  """S and MT on the client's test data.
+
+  S: the server's posterior through the pure shared network; MT: the client's own one
+  after its last training, with its private path and gates.
+  """
+  network = networks.network(bound)
+  predict = networks.predictor(bound.model, data['seed'], settings.evaluation_samples)
+  network.assign_posterior(posterior)
+  network.close_gates()
   server = client_loop.evaluate(predict, metrics, settings.loss_fn, data['test'])
-  for weight, loc, log_scale in zip(weights, client.loc, client.log_scale, strict=True):
-    weight.loc.assign(loc)
-    weight.log_scale.assign(log_scale)
-  return {
-    'server': server,
-    'client': client_loop.evaluate(predict, metrics, settings.loss_fn, data['test']),
-  }
+  network.assign_moments(client.loc, client.log_scale)
+  network.assign_client_only(client.client_only)
+  own = client_loop.evaluate(predict, metrics, settings.loss_fn, data['test'])
+  return {'server': server, 'client': own}
 
 
 def report(
@@ -355,7 +377,7 @@ def report(
 ) -> dict[str, tf.Tensor]:
   """Quantiles of the server's σ and of σ/σ⁰ over all weights: has the scale learned?"""
   log_scale = [-0.5 * tf.math.log(s.lam) for s in server.posterior]
-  _, initial = _initial_moments(settings, bound)
+  _, initial = networks.network(bound).initial_moments(settings.start)
   values = tf.concat([tf.reshape(ls, [-1]) for ls in log_scale], 0)
   change = tf.concat(
     [
@@ -371,88 +393,84 @@ def report(
   return result
 
 
-def _initial_moments(
-  settings: Settings, bound: modelling.BoundModel
-) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-  weights = tffpers_keras.gaussian_weights(bound.model)
-  if settings.start == 'informed':
-    return (
-      [bound.initial_value(w.loc) for w in weights],
-      [bound.initial_value(w.log_scale) for w in weights],
-    )
-  return (
-    [tf.broadcast_to(w.prior.loc, w.shape) for w in weights],
-    [tf.broadcast_to(tf.math.log(w.prior.scale), w.shape) for w in weights],
-  )
-
-
-def _prior(weight) -> Natural:
-  prior = weight.prior
-  loc, scale = (tf.broadcast_to(t, weight.shape) for t in (prior.loc, prior.scale))
-  return gaussians.from_moments(loc, scale)
-
-
-def _gradients(settings, bound, weights, kl_targets, kl_weight, batch, seed):
-  """Gradient of mean batch NLL + β KL(q ‖ s̃_i) / N_i for (μ, ln σ), one noise sample.
+def _gradients(
+  settings: Settings, network: networks.Network, targets: list[Natural], kl_weight: tf.Tensor
+) -> client_loop.GradientsFn:
+  """Gradient of mean batch NLL + β/N_i (KL_1 + KL_2) for `network.trained`, one noise sample.
 
   The divergence's part is analytic, `gaussians.kl_gradient` times β/N_i: autodiff
-  through it costs several times more.
+  through it costs several times more. Its targets are brought to float32 here, once: a
+  while loop computes what stands in its body at every step.
   """
-  locs, log_scales = [w.loc for w in weights], [w.log_scale for w in weights]
-  gradients, loss_sum, weight_sum = client_loop.model_gradients(
-    bound, settings.loss_fn, batch, seed, locs + log_scales
-  )
-  by_loc, by_log_scale = zip(
-    *(
-      gaussians.kl_gradient(weight.loc, weight.scale, loc, scaled_lam, kl_weight)
-      for weight, (loc, scaled_lam) in zip(weights, kl_targets, strict=True)
-    ),
-    strict=True,
-  )
-  total = [a + b for a, b in zip(gradients, by_loc + by_log_scale, strict=True)]
-  return total, loss_sum, weight_sum
-
-
-def _scale_steps(settings, count, old, new):
-  """Enlarges and limits the steps of the second half of the variables, ln σ."""
-  limit, factor = settings.max_log_scale_step, settings.scale_learning_rate_multiplier
-  steps = [
-    tf.clip_by_value(factor * (b - a), -limit, limit)
-    for a, b in zip(old[count:], new[count:], strict=True)
+  scaled = [
+    (tf.cast(t.gamma / t.lam, tf.float32), kl_weight * tf.cast(t.lam, tf.float32)) for t in targets
   ]
-  return new[:count] + [a + step for a, step in zip(old[count:], steps, strict=True)]
+
+  def gradients_fn(batch, seed):
+    gradients, loss_sum, weight_sum = client_loop.model_gradients(
+      network.bound, settings.loss_fn, batch, seed, network.trained
+    )
+    by_loc, by_log_scale = zip(
+      *(
+        gaussians.kl_gradient(weight.loc, weight.scale, loc, lam, kl_weight)
+        for weight, (loc, lam) in zip(network.gaussian, scaled, strict=True)
+      ),
+      strict=True,
+    )
+    kl = [*by_loc, *by_log_scale]
+    total = [a + b for a, b in zip(gradients, kl, strict=False)] + gradients[len(kl) :]
+    return total, loss_sum, weight_sum
+
+  return gradients_fn
 
 
-def _predict(settings, model, seed, x, index):
-  seed = seeds.fold(seed, index)
-  if not settings.evaluation_samples:
-    with seeds.keras_randomness(seed, sample=False):
-      return model(x, training=False)
-  log_probabilities = []
-  for k in range(settings.evaluation_samples):
-    with seeds.keras_randomness(seeds.fold(seed, k), sample=True):
-      log_probabilities.append(tf.nn.log_softmax(model(x, training=False)))
-  # Normalised log-probabilities are logits of the averaged predictive distribution.
-  return tf.reduce_logsumexp(log_probabilities, 0) - math.log(settings.evaluation_samples)
+def _adjust(
+  settings: Settings, network: networks.Network, old: list[tf.Tensor], new: list[tf.Tensor]
+) -> list[tf.Tensor]:
+  """Enlarges and limits the steps of ln σ; keeps gates at 0 or above."""
+  count = len(network.gaussian)
+  limit, factor = settings.max_log_scale_step, settings.scale_learning_rate_multiplier
+  scales = [
+    a + tf.clip_by_value(factor * (b - a), -limit, limit)
+    for a, b in zip(old[count : 2 * count], new[count : 2 * count], strict=True)
+  ]
+  return [*new[:count], *scales, *map(tf.nn.relu, new[2 * count :])]
 
 
-def _check_model(spec: modelling.ModelSpec) -> None:
-  with tf.Graph().as_default():
-    model = modelling.build_model(spec.model_fn, spec.element_spec)
-    extra = tffpers_keras.deterministic_weights(model)
-    if extra:
-      raise ValueError(
-        'VIRTUAL shares a posterior over all weights, so every trainable weight must be '
-        'Bayesian. Received: deterministic trainable weights '
-        f'{[v.name for v in extra]}'
-      )
-    weighted = [
-      layer.name
-      for layer in model._flatten_layers()
-      if getattr(layer, 'kl_weight', None) is not None
+def _pruned(
+  settings: Settings,
+  network: networks.Network,
+  factor: list[Natural],
+  delta: list[Natural],
+  share: tf.Tensor,
+) -> tuple[list[Natural], tf.Tensor]:
+  """Δ_i as it is sent, and its bytes: of a pruned layer two numbers and an index per entry."""
+  if not settings.prune_percentile:
+    return delta, tf.constant(BYTES_PER_WEIGHT * _num_weights(network.shared), tf.int64)
+  *hidden, output = network.layer_groups()
+  sent = list(delta)
+  size = tf.constant(BYTES_PER_WEIGHT * _num_weights([network.shared[i] for i in output]), tf.int64)
+  for group in hidden:
+    floors = [share * networks.prior(network.shared[i]).lam for i in group]
+    lams = [
+      tf.maximum(factor[i].lam + delta[i].lam, floor)
+      for i, floor in zip(group, floors, strict=True)
     ]
-    if weighted:
-      raise ValueError(
-        'VIRTUAL adds the divergence from the cavity itself: leave kl_weight at None. '
-        f'Received: layers with a kl_weight {weighted}'
-      )
+    sparse, kept = factors.prune([delta[i] for i in group], lams, settings.prune_percentile)
+    for i, d in zip(group, sparse, strict=True):
+      sent[i] = d
+    size += (BYTES_PER_WEIGHT + BYTES_PER_INDEX) * tf.cast(kept, tf.int64)
+  return sent, size
+
+
+def _divergence(network: networks.Network, targets: list[Natural]) -> tf.Tensor:
+  """KL_1 + KL_2 where the variables stand, float32 nats."""
+  divergences = [
+    gaussians.kl_divergence(weight.natural(), target)
+    for weight, target in zip(network.gaussian, targets, strict=True)
+  ]
+  return tf.cast(tf.add_n(divergences), tf.float32)
+
+
+def _num_weights(weights: list[Any]) -> int:
+  return sum(tf.TensorShape(weight.shape).num_elements() for weight in weights)

@@ -2,6 +2,7 @@
 
 import gzip
 import pathlib
+import zlib
 
 import numpy as np
 
@@ -39,7 +40,10 @@ def _existing(path: pathlib.Path) -> pathlib.Path:
 def _read(path: pathlib.Path, axes: int) -> np.ndarray:
   content = path.read_bytes()
   if path.suffix == '.gz':
-    content = gzip.decompress(content)
+    try:
+      content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+      raise ValueError(f'Expected a whole gzip file. Received: {path} ({error})') from error
   # Two zeros, 8 for unsigned bytes, the number of axes; then each axis' length.
   start = 4 * (1 + axes)
   magic = bytes([0, 0, 8, axes])

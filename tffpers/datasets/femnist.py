@@ -62,47 +62,59 @@ def load_femnist(
   database = next((file for file in databases if file.is_file()), None)
   if database:
     return _load_tff(database, num_clients, digits_only, seed)
-  train, test = (_leaf.find(folder, split, 'femnist') for split in ('train', 'test'))
-  if not train or not test:
+  files = [_leaf.find(folder, split, 'femnist') for split in ('train', 'test')]
+  if not all(files):
     raise FileNotFoundError(f'No emnist_all.sqlite nor LEAF JSON in {folder}. {_GET}')
-  return _choose(_read_leaf(train, digits_only), _read_leaf(test, digits_only), num_clients, seed)
+  return _load_leaf(files, num_clients, digits_only, seed)
 
 
 def _load_tff(
   file: pathlib.Path, num_clients: int, digits_only: bool, seed: int
 ) -> tuple[FederatedDataset, FederatedDataset]:
-  prefix = 'digits_only' if digits_only else 'all'
-  train, test = (_tff_sqlite.read(file, f'{prefix}_{split}') for split in ('train', 'test'))
-  train_ids, test_ids = _draw(train, test, num_clients, seed)
-  largest = 9 if digits_only else 61
-  return (
-    FederatedDataset.from_arrays({key: _parse(key, train[key], largest) for key in train_ids}),
-    FederatedDataset.from_arrays({key: _parse(key, test[key], largest) for key in test_ids}),
+  prefix, largest = ('digits_only', 9) if digits_only else ('all', 61)
+  parts = [_tff_sqlite.read(file, f'{prefix}_{split}') for split in ('train', 'test')]
+  sizes = [{key: len(part[key]) for key in part} for part in parts]
+  drawn = _draw(sizes[0], sizes[1], num_clients, seed)
+  train, test = (
+    FederatedDataset.from_arrays({key: _parse(key, part[key], largest) for key in ids})
+    for part, ids in zip(parts, drawn, strict=True)
   )
+  return train, test
 
 
-def _choose(
-  train: _Clients, test: _Clients, num_clients: int, seed: int
+def _load_leaf(
+  files: list[list[pathlib.Path]], num_clients: int, digits_only: bool, seed: int
 ) -> tuple[FederatedDataset, FederatedDataset]:
-  lengths = ({key: value[1] for key, value in part.items()} for part in (train, test))
-  train_ids, test_ids = _draw(*lengths, num_clients, seed)
-  return (
-    FederatedDataset.from_arrays({key: train[key] for key in train_ids}),
-    FederatedDataset.from_arrays({key: test[key] for key in test_ids}),
+  parts = [_read_leaf(shards, digits_only) for shards in files]
+  sizes = [{key: len(part[key][1]) for key in part} for part in parts]
+  drawn = _draw(sizes[0], sizes[1], num_clients, seed)
+  train, test = (
+    FederatedDataset.from_arrays({key: part[key] for key in ids})
+    for part, ids in zip(parts, drawn, strict=True)
   )
+  return train, test
 
 
-def _draw(train: dict, test: dict, num_clients: int, seed: int) -> tuple[list[str], list[str]]:
-  """Ids of the writers in train and in test; the draw does not depend on their order."""
-  writers = sorted(key for key, rows in train.items() if len(rows))
+def _draw(
+  train: dict[str, int], test: dict[str, int], num_clients: int, seed: int
+) -> tuple[list[str], list[str]]:
+  """Ids of the writers in train and in test; the draw does not depend on their order.
+
+  Args:
+    train: Number of examples of every writer whom the training data name.
+    test: The same of the test data.
+    num_clients: Number of ids in train.
+    seed: Non-negative.
+  """
+  writers = sorted(key for key, size in train.items() if size)
   if num_clients > len(writers):
     raise ValueError(
       f'Only {len(writers)} writers have training data. Received: num_clients={num_clients}'
     )
   drawn = np.random.default_rng(seed).choice(len(writers), num_clients, replace=False)
   chosen = [writers[k] for k in np.sort(drawn)]
-  tested = {key for key, rows in test.items() if len(rows)}
-  test_ids = [key for key in chosen if key in tested] + sorted(tested - train.keys())
+  unseen = sorted(key for key, size in test.items() if size and key not in train)
+  test_ids = [key for key in chosen if test.get(key)] + unseen
   if not test_ids:
     raise ValueError(f'None of the drawn writers has test data. Received: {chosen[:3]} …')
   return chosen, test_ids
@@ -128,14 +140,14 @@ def _read_leaf(files: list[pathlib.Path], digits_only: bool) -> _Clients:
         raise ValueError(
           f'A user must occur in one shard only. Received: {user!r} again in {file.name}'
         )
+      if lengths := {len(image) for image in data['x']} - {784}:
+        raise ValueError(
+          'An image has 784 pixels. '
+          f'Received: client {user!r} in {file.name}, {min(lengths)} pixels'
+        )
       y = np.array(data['y'], np.int64)
       kept = np.flatnonzero(y <= 9) if digits_only else np.arange(len(y))
-      rows = [data['x'][row] for row in kept]
-      if any(len(row) != 784 for row in rows):
-        raise ValueError(
-          f'An image has 784 pixels. Received: {user!r} in {file.name} with {set(map(len, rows))}'
-        )
-      x = np.array(rows, np.float32).reshape(-1, 28, 28)
+      x = np.array([data['x'][row] for row in kept], np.float32).reshape(-1, 28, 28)
       clients[user] = _ink(user, x, y[kept], 61)
   return clients
 

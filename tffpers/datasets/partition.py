@@ -77,6 +77,6 @@ def permute_pixels(data: FederatedDataset, *, seed: int) -> FederatedDataset:
     x, y = data.load(client_id)
     # The label keeps this draw apart from a split of the same client.
     order = _split.permutation(seed, f'pixels of {client_id}', height * width)
-    pixels = np.reshape(x, [len(y), height * width, channels])
-    arrays[client_id] = (pixels[:, order].reshape(np.shape(x)), y)
+    pixels = np.asarray(x).reshape(len(y), height * width, channels)
+    arrays[client_id] = (pixels[:, order].reshape(len(y), height, width, channels), y)
   return FederatedDataset.from_arrays(arrays)

@@ -77,6 +77,7 @@ def _moments(train: FederatedDataset) -> tuple[np.ndarray, np.ndarray]:
 def _scaled(data: FederatedDataset, mean: np.ndarray, scale: np.ndarray) -> FederatedDataset:
   arrays = {}
   for key in data.client_ids:
-    x, y = data.load(key)
+    features, y = data.load(key)
+    x = np.asarray(features)
     arrays[key] = (((x - mean) / scale).astype(x.dtype), y)
   return FederatedDataset.from_arrays(arrays)

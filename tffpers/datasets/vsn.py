@@ -61,13 +61,11 @@ def _read_events(runs: pathlib.Path) -> _Clients:
     pieces.setdefault(sensor, []).append(_read_recording(run, sensor, files))
   if not pieces:
     raise FileNotFoundError(f'No <run>/s<number>/*feat* in {runs}. {_GET}')
-  return {
-    sensor: (
-      np.concatenate([x for x, _ in pieces[sensor]]),
-      np.concatenate([y for _, y in pieces[sensor]]),
-    )
-    for sensor in sorted(pieces, key=lambda name: int(name[1:]))
-  }
+  clients = {}
+  for sensor in sorted(pieces, key=lambda name: int(name[1:])):
+    x, y = zip(*pieces[sensor], strict=True)
+    clients[sensor] = (np.concatenate(x), np.concatenate(y))
+  return clients
 
 
 def _recordings(runs: pathlib.Path) -> Iterator[tuple[str, str, list[pathlib.Path]]]:
@@ -83,9 +81,10 @@ def _read_recording(
 ) -> tuple[np.ndarray, np.ndarray]:
   tables = [_table.read(file, _FEATURES, or_more=True) for file in files]
   if len(tables) != 2 or len(tables[0]) != len(tables[1]):
+    rows = {file.name: len(table) for file, table in zip(files, tables, strict=True)}
     raise ValueError(
-      'A recording needs two feature files of the same number of rows. Received: '
-      f'run {run!r}, sensor {sensor!r}, { {f.name: len(t) for f, t in zip(files, tables, strict=True)} }'
+      'A recording needs two feature files of the same number of rows. '
+      f'Received: run {run!r}, sensor {sensor!r}, rows by file {rows}'
     )
   x = np.concatenate(tables, axis=1)
   return x, np.full([len(x)], 'aav' in run.lower(), np.int32)

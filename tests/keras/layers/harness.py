@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tffpers.keras import layers
 from tffpers.keras.backend import keras
+from tffpers.keras.layers.affine import ESTIMATORS
 
 BATCH = 4
 
@@ -77,6 +78,7 @@ def _case(name, make, inputs, output_shape, recurrent=False) -> Case:
 _RANDOM = np.random.default_rng(0)
 _ROWS = _RANDOM.normal(size=(BATCH, 5)).astype(np.float32)
 _STEPS = _RANDOM.normal(size=(BATCH, 6, 3)).astype(np.float32)
+_IMAGES = np.random.default_rng(1).normal(size=(BATCH, 6, 5, 2)).astype(np.float32)
 _IDS = _RANDOM.integers(0, 7, size=(BATCH, 6)).astype(np.int32)
 
 
@@ -84,11 +86,23 @@ def _dense(estimator: str) -> Callable[..., keras.layers.Layer]:
   return lambda **kwargs: layers.BayesianDense(3, 'tanh', estimator=estimator, **kwargs)
 
 
+def _conv(estimator: str) -> Callable[..., keras.layers.Layer]:
+  return lambda **kwargs: layers.BayesianConv2D(
+    3, (2, 3), activation='tanh', estimator=estimator, **kwargs
+  )
+
+
+def _strided_conv(**kwargs) -> keras.layers.Layer:
+  return layers.BayesianConv2D(3, 3, (2, 3), 'same', estimator='flipout', **kwargs)
+
+
 CASES = [
+  *(_case(f'dense_{estimator}', _dense(estimator), _ROWS, (BATCH, 3)) for estimator in ESTIMATORS),
   *(
-    _case(f'dense_{estimator}', _dense(estimator), _ROWS, (BATCH, 3))
-    for estimator in ('local_reparameterization', 'reparameterization', 'flipout')
+    _case(f'conv_{estimator}', _conv(estimator), _IMAGES, (BATCH, 5, 3, 3))
+    for estimator in ESTIMATORS
   ),
+  _case('conv_strided_same', _strided_conv, _IMAGES, (BATCH, 3, 2, 3)),
   _case('dense_rank_3', _dense('local_reparameterization'), _STEPS, (BATCH, 6, 3)),
   _case('embedding', lambda **kw: layers.BayesianEmbedding(7, 3, **kw), _IDS, (BATCH, 6, 3)),
   _case('lstm', lambda **kw: layers.BayesianLSTM(3, **kw), _STEPS, (BATCH, 3), True),

@@ -5,6 +5,7 @@ from typing import Any
 from tffpers.keras.backend import keras
 from tffpers.keras.layers import BayesianDense, BayesianEmbedding, BayesianLSTM
 from tffpers.keras.layers.priors import Prior
+from tffpers.keras.models.stack import stack
 
 
 def char_lstm(
@@ -15,6 +16,7 @@ def char_lstm(
   lstm_layers: int = 2,
   sequence_length: int = 80,
   bayesian: bool = True,
+  hierarchical: bool = False,
   prior: Prior = 1.0,
   initial_scale: float = 0.02,
 ) -> keras.Model:
@@ -31,12 +33,16 @@ def char_lstm(
     lstm_layers: Number of LSTM layers.
     sequence_length: Characters in a sequence; the recurrence is unrolled.
     bayesian: Gaussian posteriors over every weight; False gives plain Keras layers.
+    hierarchical: Shared and private paths, see `tffpers.keras.hierarchical`.
     prior: Prior of the Bayesian layers, see `BayesianLayer`.
     initial_scale: Initial σ of the Bayesian layers.
 
   Returns:
     A model from integer ids [batch, sequence_length] in [0, vocabulary_size] to logits
     [batch, sequence_length, vocabulary_size + 1].
+
+  Raises:
+    ValueError: `hierarchical` without `bayesian`.
   """
   classes = vocabulary_size + 1
   if bayesian:
@@ -54,4 +60,4 @@ def char_lstm(
     ]
     dense = keras.layers.Dense(classes)
   ids = keras.Input((sequence_length,), dtype='int32')
-  return keras.Sequential([ids, embedding, *recurrent, dense])
+  return stack([ids, embedding, *recurrent, dense], bayesian=bayesian, hierarchical=hierarchical)

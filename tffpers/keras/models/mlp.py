@@ -1,4 +1,4 @@
-"""Multi-layer perceptron, deterministic or Bayesian."""
+"""Multi-layer perceptron, deterministic, Bayesian or hierarchical."""
 
 import math
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from tffpers.keras.backend import keras
 from tffpers.keras.layers import BayesianDense
 from tffpers.keras.layers.priors import Prior
+from tffpers.keras.models.stack import stack
 
 
 def mlp(
@@ -14,6 +15,7 @@ def mlp(
   hidden: Sequence[int] = (100, 100),
   num_classes: int = 10,
   bayesian: bool = False,
+  hierarchical: bool = False,
   prior: Prior = 1.0,
   initial_scale: float = 0.02,
 ) -> keras.Model:
@@ -26,11 +28,15 @@ def mlp(
     hidden: Widths of the hidden layers.
     num_classes: Number of logits.
     bayesian: Gaussian posteriors over every weight; False gives plain Keras layers.
+    hierarchical: Shared and private paths, see `tffpers.keras.hierarchical`.
     prior: Prior of the Bayesian layers, see `BayesianLayer`.
     initial_scale: Initial σ of the Bayesian layers.
 
   Returns:
     A model from [batch, *input_shape] to logits [batch, num_classes].
+
+  Raises:
+    ValueError: `hierarchical` without `bayesian`.
   """
 
   def dense(units: int, activation: str | None) -> keras.layers.Layer:
@@ -41,4 +47,8 @@ def mlp(
   flatten = [keras.layers.Reshape((math.prod(input_shape),))] if len(input_shape) != 1 else []
   layers = [dense(units, 'relu') for units in hidden]
   inputs = keras.Input(tuple(input_shape))
-  return keras.Sequential([inputs, *flatten, *layers, dense(num_classes, None)])
+  return stack(
+    [inputs, *flatten, *layers, dense(num_classes, None)],
+    bayesian=bayesian,
+    hierarchical=hierarchical,
+  )

@@ -1,0 +1,85 @@
+"""VIRTUAL, its controls and the baselines it is judged by, for the scripts of its paper."""
+
+import functools
+from collections.abc import Callable
+
+import tensorflow as tf
+import tensorflow_federated as tff
+from absl import app, flags
+
+from tffpers import datasets, modelling, process
+from tffpers.algorithms import build_fed_avg, build_fed_prox, build_virtual
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_list(
+  'method',
+  ['fed_avg', 'virtual'],
+  'Methods to run on the same clients and seed: fed_avg, fed_prox, virtual, '
+  'virtual_frozen (the same with σ kept at its start).',
+)
+flags.DEFINE_float('beta', None, 'VIRTUAL: weight β of the divergence.', lower_bound=0)
+flags.DEFINE_float('damping', None, 'VIRTUAL: d in (0, 1]; default 1/C.')
+flags.DEFINE_float(
+  'scale_learning_rate_multiplier',
+  None,
+  'VIRTUAL: factor on the steps of ln σ.',
+  lower_bound=0,
+)
+flags.DEFINE_integer(
+  'evaluation_samples',
+  0,
+  'VIRTUAL: weight samples in evaluation; 0 is the posterior mean.',
+  lower_bound=0,
+)
+flags.DEFINE_float('mu', 0.01, 'FedProx: strength μ of the proximal term.', lower_bound=0)
+
+
+def builders(
+  train: datasets.FederatedDataset,
+  model_fn: Callable[..., tf.keras.Model],
+  loss_fn: modelling.LossFn,
+  metrics_fn: Callable[[], list[modelling.Metric]],
+) -> dict[str, Callable[[], process.PersonalizedProcess]]:
+  """The methods of --method, ready to be built.
+
+  Args:
+    train: The clients' training data.
+    model_fn: Builds the network; takes `bayesian=True` or `False`.
+    loss_fn: Per-target losses.
+    metrics_fn: Metrics of evaluation.
+  """
+  shared = {
+    'loss_fn': loss_fn,
+    'metrics_fn': metrics_fn,
+    'element_spec': train.element_spec,
+    'optimizer': tff.learning.optimizers.build_sgdm(FLAGS.client_learning_rate),
+    'epochs': FLAGS.epochs,
+    'batch_size': FLAGS.batch_size,
+    'clip_norm': FLAGS.clip_norm or None,
+  }
+  plain = {'model_fn': functools.partial(model_fn, bayesian=False), **shared}
+  virtual = {
+    'model_fn': functools.partial(model_fn, bayesian=True),
+    'client_num_examples': [train.num_examples(i) for i in train.client_ids],
+    'beta': FLAGS.beta,
+    'damping': FLAGS.damping,
+    'evaluation_samples': FLAGS.evaluation_samples,
+    **shared,
+  }
+  known = {
+    'fed_avg': functools.partial(build_fed_avg, **plain),
+    'fed_prox': functools.partial(build_fed_prox, mu=FLAGS.mu, **plain),
+    'virtual': functools.partial(
+      build_virtual,
+      scale_learning_rate_multiplier=FLAGS.scale_learning_rate_multiplier,
+      **virtual,
+    ),
+    'virtual_frozen': functools.partial(
+      build_virtual, scale_learning_rate_multiplier=0.0, **virtual
+    ),
+  }
+  unknown = set(FLAGS.method) - set(known)
+  if unknown:
+    raise app.UsageError(f'--method knows {sorted(known)}. Received: {sorted(unknown)}')
+  return {name: known[name] for name in FLAGS.method}
