@@ -32,6 +32,13 @@ flags.DEFINE_enum('runtime', 'in_process', ['in_process', 'native'], 'Where TFF 
 flags.DEFINE_integer(
   'evaluate_every', None, 'Rounds between evaluations of all clients.', lower_bound=1
 )
+flags.DEFINE_float(
+  'validation_share',
+  0.0,
+  'Share of each client’s training data kept for validation: to choose settings or the round by.',
+  lower_bound=0,
+  upper_bound=0.9,
+)
 flags.DEFINE_bool('resume', False, 'Continue the runs found in --output_dir.')
 flags.DEFINE_bool('progress', True, 'Show a progress bar (--noprogress hides it).')
 
@@ -43,6 +50,17 @@ def apply_preset(presets: Mapping[str, Mapping[str, object]], name: str) -> None
       FLAGS[flag].value = value
   chosen = ' '.join(f'--{flag}={FLAGS[flag].value}' for flag in presets[name])
   print(f'Preset {name!r}: {chosen}', flush=True)
+
+
+def hold_out(
+  train: FederatedDataset, *, contiguous: bool = False
+) -> tuple[FederatedDataset, FederatedDataset | None]:
+  """Training and validation data under --validation_share."""
+  share = FLAGS.validation_share
+  if not share:
+    return train, None
+  train, validation = train.split(1 - share, share, seed=FLAGS.seed, contiguous=contiguous)
+  return train, validation
 
 
 def run_methods(

@@ -86,11 +86,12 @@ def main(argv: list[str]) -> None:
     raise app.UsageError(f'Unexpected arguments: {argv[1:]}')
   common.apply_preset(PRESETS, FLAGS.preset)
   train, test = load()
+  train, validation = common.hold_out(train)
   network = {'mlp': models.mlp, 'cnn': getattr(models, 'cnn', None)}[FLAGS.network]
   model_fn = functools.partial(network, input_shape=tuple(train.element_spec[0].shape))
   loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
   methods = virtual_methods.builders(train, model_fn, loss, image_metrics)
-  common.report(common.run_methods(methods, train, test, None, FLAGS.dataset))
+  common.report(common.run_methods(methods, train, test, validation, FLAGS.dataset))
 
 
 if __name__ == '__main__':

@@ -16,7 +16,8 @@ flags.DEFINE_list(
   'method',
   ['fed_avg', 'virtual'],
   'Methods to run on the same clients and seed: fed_avg, fed_prox, virtual, '
-  'virtual_frozen (the same with σ kept at its start).',
+  'virtual_frozen (the same with σ kept at its start), virtual_hierarchical (the same with '
+  'private paths and gates).',
 )
 flags.DEFINE_float('beta', None, 'VIRTUAL: weight β of the divergence.', lower_bound=0)
 flags.DEFINE_float('damping', None, 'VIRTUAL: d in (0, 1]; default 1/C.')
@@ -25,6 +26,16 @@ flags.DEFINE_float(
   None,
   'VIRTUAL: factor on the steps of ln σ.',
   lower_bound=0,
+)
+flags.DEFINE_enum(
+  'factor_weighting', 'equal', ['equal', 'by_size'], 'VIRTUAL: a factor’s share of the prior.'
+)
+flags.DEFINE_enum(
+  'client_start', 'server', ['server', 'own'], 'VIRTUAL: where a client’s training starts.'
+)
+flags.DEFINE_bool('fed_avg_init', False, 'VIRTUAL: s_i ← s^(1/K) before each training.')
+flags.DEFINE_float(
+  'prune_percentile', 0.0, 'VIRTUAL: changes below it are not sent.', lower_bound=0
 )
 flags.DEFINE_integer(
   'evaluation_samples',
@@ -45,7 +56,7 @@ def builders(
 
   Args:
     train: The clients' training data.
-    model_fn: Builds the network; takes `bayesian=True` or `False`.
+    model_fn: Builds the network; takes `bayesian` and `hierarchical`.
     loss_fn: Per-target losses.
     metrics_fn: Metrics of evaluation.
   """
@@ -59,8 +70,11 @@ def builders(
     'clip_norm': FLAGS.clip_norm or None,
   }
   plain = {'model_fn': functools.partial(model_fn, bayesian=False), **shared}
+  names = ('factor_weighting', 'client_start', 'fed_avg_init', 'prune_percentile')
   virtual = {
     'model_fn': functools.partial(model_fn, bayesian=True),
+    'scale_learning_rate_multiplier': FLAGS.scale_learning_rate_multiplier,
+    **{name: FLAGS[name].value for name in names},
     'client_num_examples': [train.num_examples(i) for i in train.client_ids],
     'beta': FLAGS.beta,
     'damping': FLAGS.damping,
@@ -70,13 +84,13 @@ def builders(
   known = {
     'fed_avg': functools.partial(build_fed_avg, **plain),
     'fed_prox': functools.partial(build_fed_prox, mu=FLAGS.mu, **plain),
-    'virtual': functools.partial(
-      build_virtual,
-      scale_learning_rate_multiplier=FLAGS.scale_learning_rate_multiplier,
-      **virtual,
-    ),
+    'virtual': functools.partial(build_virtual, **virtual),
     'virtual_frozen': functools.partial(
-      build_virtual, scale_learning_rate_multiplier=0.0, **virtual
+      build_virtual, **{**virtual, 'scale_learning_rate_multiplier': 0.0}
+    ),
+    'virtual_hierarchical': functools.partial(
+      build_virtual,
+      **{**virtual, 'model_fn': functools.partial(model_fn, bayesian=True, hierarchical=True)},
     ),
   }
   unknown = set(FLAGS.method) - set(known)

@@ -9,7 +9,6 @@ batch; the learning rate and β are from its grids). The preset `quick` is `make
 minutes on two cores.
 """
 
-import functools
 import sys
 
 try:
@@ -21,16 +20,16 @@ requirements.exit_if_unmet()
 import common
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
+import virtual_methods
 from absl import app, flags
 
 from tffpers import datasets
-from tffpers.algorithms import build_fed_avg, build_virtual
 from tffpers.keras import models
 from tffpers.losses import MaskedCrossEntropy
 
 FLAGS = flags.FLAGS
-flags.adopt_module_key_flags(common)
+for module in (common, virtual_methods):
+  flags.adopt_module_key_flags(module)
 
 PRESETS = {
   'paper': {
@@ -41,8 +40,10 @@ PRESETS = {
     'client_learning_rate': 3.0,
     'clip_norm': 1.0,
     'beta': 1e-5,
+    'scale_learning_rate_multiplier': 300.0,
     'num_clients': 0,
     'max_sequences': 0,
+    'validation_share': 0.1,
     'evaluate_every': 1,
   },
   'quick': {
@@ -53,25 +54,15 @@ PRESETS = {
     'client_learning_rate': 3.0,
     'clip_norm': 1.0,
     'beta': 1e-5,
+    'scale_learning_rate_multiplier': 300.0,
     'num_clients': 20,
     'max_sequences': 200,
+    'validation_share': 0.1,
     'evaluate_every': 2,
   },
 }
 
 flags.DEFINE_enum('preset', 'paper', list(PRESETS), 'Settings for all flags that are not given.')
-flags.DEFINE_list('method', ['fed_avg', 'virtual'], 'Methods to run on the same clients and seed.')
-flags.DEFINE_float('beta', None, 'VIRTUAL: weight β of the divergence.', lower_bound=0)
-flags.DEFINE_float('damping', None, 'VIRTUAL: d in (0, 1]; default 1/C.')
-flags.DEFINE_float(
-  'scale_learning_rate_multiplier', 300.0, 'VIRTUAL: factor on the steps of ln σ.', lower_bound=0
-)
-flags.DEFINE_integer(
-  'evaluation_samples',
-  0,
-  'VIRTUAL: weight samples in evaluation; 0 is the posterior mean.',
-  lower_bound=0,
-)
 flags.DEFINE_integer(
   'num_clients', None, 'Keep the roles with the most training text; 0 keeps all.', lower_bound=0
 )
@@ -81,17 +72,14 @@ flags.DEFINE_integer(
 
 
 def load() -> tuple[datasets.FederatedDataset, ...]:
-  """Train, validation and test data under the flags."""
+  """Train, test and (or None) validation data under the flags."""
   train, test = datasets.load_shakespeare(FLAGS.data_dir)
   ids = sorted(train.client_ids, key=train.num_examples, reverse=True)
   ids = ids[: FLAGS.num_clients or len(ids)]
-  train, validation = train.select(ids).split(0.9, 0.1, contiguous=True)
-  train = _first(train, FLAGS.max_sequences)
-  validation, test = (
-    _first(data.select([i for i in ids if i in data.client_ids]), FLAGS.max_sequences // 4)
-    for data in (validation, test)
-  )
-  return train, validation, test
+  train, validation = common.hold_out(train.select(ids), contiguous=True)
+  few = FLAGS.max_sequences // 4
+  test = _first(test.select([i for i in ids if i in test.client_ids]), few)
+  return _first(train, FLAGS.max_sequences), test, validation and _first(validation, few)
 
 
 def _first(data: datasets.FederatedDataset, n: int) -> datasets.FederatedDataset:
@@ -114,47 +102,20 @@ def describe(train: datasets.FederatedDataset, test: datasets.FederatedDataset) 
   )
 
 
-def builders(train: datasets.FederatedDataset) -> dict[str, functools.partial]:
-  """The chosen methods, ready to be built."""
-  shared = {
-    'loss_fn': MaskedCrossEntropy(),
-    'metrics_fn': lambda: [tf.keras.metrics.SparseCategoricalAccuracy('accuracy')],
-    'element_spec': train.element_spec,
-    'optimizer': tff.learning.optimizers.build_sgdm(FLAGS.client_learning_rate),
-    'epochs': FLAGS.epochs,
-    'batch_size': FLAGS.batch_size,
-    'clip_norm': FLAGS.clip_norm or None,
-  }
-  known = {
-    'fed_avg': functools.partial(
-      build_fed_avg, model_fn=lambda: models.char_lstm(bayesian=False), **shared
-    ),
-    'virtual': functools.partial(
-      build_virtual,
-      model_fn=lambda: models.char_lstm(bayesian=True),
-      beta=FLAGS.beta,
-      client_num_examples=[train.num_examples(i) for i in train.client_ids],
-      damping=FLAGS.damping,
-      evaluation_samples=FLAGS.evaluation_samples,
-      scale_learning_rate_multiplier=FLAGS.scale_learning_rate_multiplier,
-      **shared,
-    ),
-  }
-  unknown = set(FLAGS.method) - set(known)
-  if unknown:
-    raise app.UsageError(f'--method knows {sorted(known)}. Received: {sorted(unknown)}')
-  return {name: known[name] for name in FLAGS.method}
-
-
 def main(argv: list[str]) -> None:
   """Loads, runs and reports."""
   if argv[1:]:
     raise app.UsageError(f'Unexpected arguments: {argv[1:]}')
   common.apply_preset(PRESETS, FLAGS.preset)
-  train, validation, test = load()
+  train, test, validation = load()
   print(describe(train, test), flush=True)
-  results = common.run_methods(builders(train), train, test, validation, 'shakespeare')
-  common.report(results)
+  methods = virtual_methods.builders(
+    train,
+    models.char_lstm,
+    MaskedCrossEntropy(),
+    lambda: [tf.keras.metrics.SparseCategoricalAccuracy('accuracy')],
+  )
+  common.report(common.run_methods(methods, train, test, validation, 'shakespeare'))
 
 
 if __name__ == '__main__':

@@ -174,6 +174,7 @@ def test_the_divergence_counts_both_paths_once():
 def test_fits_with_and_without_xla_and_keeps_gates_non_negative(jit_compile):
   keras.utils.set_random_seed(0)
   model = with_kl(1e-5)
+  set_gates(model, 1e-3)
   start = [tf.convert_to_tensor(v).numpy() for v in model.trainable_variables]
   model.compile(keras.optimizers.SGD(0.02), 'mse', jit_compile=jit_compile)
   targets = np.array([[-1.0], [1.0], [2.0], [0.5]])
@@ -258,27 +259,89 @@ def test_loads_and_trains_in_a_new_process_without_custom_objects(tmp_path):
   assert done.stdout.strip().endswith('loaded'), done.stderr[-3000:]
 
 
-def federated_graph(model_fn, steps):
-  """Initial shared means and the end of a loop that assigns tensors, as an algorithm has it."""
-  modelling = pytest.importorskip('tffpers.modelling')
-  seeds = pytest.importorskip('tffpers.seeds')
-  element = (tf.TensorSpec([16, 16, 1]), tf.TensorSpec([1]))
-  spec = modelling.inspect_model(model_fn, keras.losses.MeanSquaredError(), list, element)
-  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-    bound = modelling.bind(spec, tf.constant([7, 8]))
-    initial = [bound.initial_value(w.loc) for w in bayes.shared_gaussian_weights(bound.model)]
-    assigned = bound.assign(bound.initial) or tf.compat.v1.get_default_graph().get_operations()[-1]
+def test_trains_in_a_federated_computation_from_the_shared_only_networks_start():
+  tff = pytest.importorskip('tensorflow_federated')
+  from tffpers import modelling, runtime, seeds
+
+  element = (tf.TensorSpec([16, 16, 1]), tf.TensorSpec([2]))
+
+  def spec(**kwargs):
+    return modelling.inspect_model(
+      lambda: make('cnn', **kwargs)[0], keras.losses.MeanSquaredError(), list, element
+    )
+
+  def initial_shared(bound):
+    return [bound.initial_value(w.loc) for w in bayes.shared_gaussian_weights(bound.model)]
+
+  @tff.tensorflow.computation
+  def initial_alone():
+    return initial_shared(modelling.bind(spec(), tf.constant([7, 8])))
+
+  @tff.tensorflow.computation(tff.TensorType(np.int32))
+  def trained(steps):
+    bound = modelling.bind(spec(hierarchical=True), tf.constant([7, 8]))
 
     def step(count):
-      with seeds.keras_randomness(seeds.fold(tf.constant([1, 2]), count)):
-        with tf.GradientTape() as tape:
-          loss = tf.reduce_mean(tf.square(bound.model(IMAGES, training=True) - 3.0))
+      seed = seeds.fold(tf.constant([1, 2]), count)
+      with seeds.keras_randomness(seed), tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(bound.model(IMAGES, training=True) - 3.0))
       gradients = tape.gradient(loss, bound.trainable)
-      with tf.control_dependencies(
-        [v.assign(v - 0.05 * g) for v, g in zip(bound.trainable, gradients, strict=True)]
-      ):
-        bayes.project_gates(bound.model)
-        return count + 1
+      for variable, gradient in zip(bound.trainable, gradients, strict=True):
+        variable.assign(variable - 0.05 * gradient)
+      bayes.project_gates(bound.model)
+      return count + 1
 
-    del assigned, session, initial, step
-    return None
+    @tf.function
+    def run():
+      bound.assign(bound.initial)
+      tf.while_loop(lambda count: count < steps, step, [0], parallel_iterations=1)
+      gates = [gate.read_value() for gate in bayes.gates(bound.model)]
+      return gates, bound.model(IMAGES, training=False)
+
+    return initial_shared(bound), *run()
+
+  with runtime.running('in_process'):
+    alone = initial_alone()
+    initial, start, before = trained(0)
+    again = trained(20)
+  for a, b in zip(alone, initial, strict=True):
+    np.testing.assert_array_equal(a, b)
+  assert np.square(again[2] - 3.0).mean() < 0.1 * np.square(before - 3.0).mean()
+  assert all(np.any(a != b) and b.min() >= 0 for a, b in zip(start, again[1], strict=True))
+
+
+def test_what_cannot_be_split_is_refused():
+  stack = [keras.Input((3,)), BayesianDense(2)]
+  with pytest.raises(ValueError, match='has weights'):
+    bayes.hierarchical([*stack, keras.layers.BatchNormalization()])
+  with pytest.raises(ValueError, match='keras.Input'):
+    bayes.hierarchical(stack[1:])
+  for builder, arguments, *_ in NETWORKS.values():
+    with pytest.raises(ValueError, match='Received: hierarchical=True'):
+      builder(**arguments, bayesian=False, hierarchical=True)
+
+
+def seconds(model, images, steps=10):
+  variables = model.trainable_variables
+
+  @tf.function
+  def train(count):
+    for step in tf.range(count):
+      with bayes.noise.scope(tf.stack([1, step])), tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(images, training=True)))
+      for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
+        variable.assign_sub(1e-3 * gradient)
+
+  train(tf.constant(2))
+  durations = []
+  for _ in range(5):
+    start = time.process_time()  # Counts no work of other processes.
+    train(tf.constant(steps))
+    durations.append(time.process_time() - start)
+  return min(durations)
+
+
+def test_a_step_costs_about_two_shared_only_steps():
+  images = tf.ones([20, 28, 28, 1])
+  alone = seconds(bayes.models.cnn(bayesian=True), images)
+  assert seconds(bayes.models.cnn(bayesian=True, hierarchical=True), images) < 3 * alone

@@ -50,6 +50,21 @@ def test_a_symbolic_seed_gives_the_eager_seeds():
     assert [tuple(pair.numpy()) for pair in traced(tf.constant(seed))] == seeds(seed)
 
 
+def test_a_stream_shifts_no_other_draw_and_is_continued():
+  expected = seeds([1, 2])
+  with noise.scope(tf.constant([1, 2])):
+    found, others = [], []
+    for _ in range(3):
+      with noise.stream(1):
+        others.append(tuple(noise.next_seed().numpy()))
+        with noise.stream(0):  # Streams nest.
+          found.append(tuple(noise.next_seed().numpy()))
+  assert found == expected
+  assert len(set(others + expected)) == 6
+  with noise.stream(1):
+    assert noise.next_seed() is None
+
+
 def test_scopes_of_threads_do_not_meet():
   found = []
   with noise.scope(tf.constant([1, 2])):

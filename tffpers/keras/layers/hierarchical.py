@@ -64,11 +64,11 @@ class _TwoPaths(keras.layers.Layer):
     ]
 
   def get_config(self) -> dict[str, Any]:
-    return super().get_config() | {'layer': keras.saving.serialize_keras_object(self.shared)}
+    return super().get_config() | {'layer': _serialize(self.shared)}
 
   @classmethod
   def from_config(cls, config: dict[str, Any]) -> '_TwoPaths':
-    layer = keras.saving.deserialize_keras_object(config['layer'])
+    layer = keras.layers.deserialize(config['layer'])
     return cls(**(config | {'layer': layer}))
 
 
@@ -189,6 +189,13 @@ def _private_twin(layer: BayesianLayer, prior: Any) -> BayesianLayer:
   if layer.seed is not None:
     config['seed'] = layer.seed + _PRIVATE_SEED
   return type(layer).from_config(config)
+
+
+def _serialize(layer: keras.layers.Layer) -> dict[str, Any]:
+  saved = keras.layers.serialize(layer)
+  # When Keras 2 loads .h5 it looks at this entry only, even for a registered class.
+  saved['class_name'] = saved['registered_name'] or saved['class_name']
+  return saved
 
 
 def _build(layer: keras.layers.Layer, shape: Any) -> None:
