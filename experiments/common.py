@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
-from absl import flags
+from absl import app, flags
 
 from tffpers import metrics, plots, process, runtime, simulation
 from tffpers.datasets import FederatedDataset
@@ -40,7 +40,46 @@ flags.DEFINE_float(
   upper_bound=0.9,
 )
 flags.DEFINE_bool('resume', False, 'Continue the runs found in --output_dir.')
+flags.DEFINE_bool('traceback', False, 'Show the traceback of an error.')
 flags.DEFINE_bool('progress', True, 'Show a progress bar (--noprogress hides it).')
+
+
+def run(main: Callable[[], None]) -> None:
+  """Runs a script: a user's mistake or Ctrl-C ends it with a sentence, not with a traceback."""
+
+  def checked(argv: list[str]) -> None:
+    if argv[1:]:
+      sys.exit(f'Unexpected arguments {argv[1:]}: flags begin with --; see --helpshort.')
+    try:
+      main()
+    except FileExistsError as error:
+      sys.exit(f'{error}\nOn the command line: --resume, or another --output_dir.')
+    except (ValueError, OSError, simulation.StoreError) as error:
+      if FLAGS.traceback:
+        raise
+      sys.exit(f'{type(error).__name__}: {error}\n(--traceback shows where.)')
+    except KeyboardInterrupt:
+      kept = (
+        'finished rounds are kept: --resume continues' if FLAGS.output_dir else 'nothing was kept'
+      )
+      sys.exit(f'\nInterrupted; {kept}.')
+
+  app.run(checked)
+
+
+def define_presets(presets: Mapping[str, Mapping[str, object]], default: str) -> None:
+  """Defines --preset, whose help lists every value."""
+  values = '; '.join(
+    f'{name}: ' + ' '.join(f'{flag}={value}' for flag, value in preset.items())
+    for name, preset in presets.items()
+  )
+  flags.DEFINE_enum(
+    'preset',
+    default,
+    list(presets),
+    f'Values for all flags that are not given. {values}',
+    module_name=sys.argv[0],
+  )
 
 
 def apply_preset(presets: Mapping[str, Mapping[str, object]], name: str) -> None:
@@ -72,11 +111,13 @@ def run_methods(
 ) -> dict[str, simulation.Result]:
   """Runs each method on the same clients and seed and returns the results by method."""
   runtime.use(FLAGS.runtime)
+  # All are built before the first runs: a mistake shows at once, not an hour later.
+  processes = {method: build() for method, build in builders.items()}
   results = {}
-  for method, build in builders.items():
-    print(f'{method}: building and tracing the computations …', flush=True)
+  for method, built in processes.items():
+    print(f'{method}: tracing its computations before the first round …', flush=True)
     results[method] = simulation.run(
-      build(),
+      built,
       train,
       rounds=FLAGS.rounds,
       clients_per_round=FLAGS.clients_per_round,

@@ -21,7 +21,7 @@ requirements.exit_if_unmet()
 import common
 import tensorflow as tf
 import virtual_methods
-from absl import app, flags
+from absl import flags
 
 from tffpers import datasets
 from tffpers.keras import metrics, models
@@ -56,7 +56,7 @@ PRESETS = {
 }
 DATASETS = ('mnist', 'pmnist', 'femnist', 'fashion_mnist', 'digits', 'permuted_digits')
 
-flags.DEFINE_enum('preset', 'paper', list(PRESETS), 'Settings for all flags that are not given.')
+common.define_presets(PRESETS, 'paper')
 flags.DEFINE_enum('dataset', None, DATASETS, 'Which images.')
 flags.DEFINE_enum('network', None, ['mlp', 'cnn'], 'MLP 2×100, or two convolutions before it.')
 flags.DEFINE_integer('num_clients', None, 'Number of clients K.', lower_bound=1)
@@ -80,10 +80,8 @@ def image_metrics() -> list[tf.keras.metrics.Metric]:
   ]
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
   """Loads, runs and reports."""
-  if argv[1:]:
-    raise app.UsageError(f'Unexpected arguments: {argv[1:]}')
   common.apply_preset(PRESETS, FLAGS.preset)
   train, test = load()
   train, validation = common.hold_out(train)
@@ -95,4 +93,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  common.run(main)

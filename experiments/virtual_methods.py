@@ -5,22 +5,34 @@ from collections.abc import Callable
 
 import tensorflow as tf
 import tensorflow_federated as tff
-from absl import app, flags
+from absl import flags
 
 from tffpers import datasets, modelling, process
 from tffpers.algorithms import build_fed_avg, build_fed_prox, build_virtual
 
 FLAGS = flags.FLAGS
 
+METHODS = {
+  'fed_avg': 'FedAvg',
+  'fed_prox': 'FedProx',
+  'virtual': 'VIRTUAL with the shared-only network',
+  'virtual_frozen': 'the same with σ kept at its start',
+  'virtual_hierarchical': 'VIRTUAL with private paths and gates',
+}
+
 flags.DEFINE_list(
   'method',
   ['fed_avg', 'virtual'],
-  'Methods to run on the same clients and seed: fed_avg, fed_prox, virtual, '
-  'virtual_frozen (the same with σ kept at its start), virtual_hierarchical (the same with '
-  'private paths and gates).',
+  'Methods to run on the same clients and seed: '
+  + ', '.join(f'{name} ({what})' for name, what in METHODS.items()),
+)
+flags.register_validator(
+  'method', lambda names: set(names) <= set(METHODS), f'must be some of {",".join(METHODS)}'
 )
 flags.DEFINE_float('beta', None, 'VIRTUAL: weight β of the divergence.', lower_bound=0)
-flags.DEFINE_float('damping', None, 'VIRTUAL: d in (0, 1]; default 1/C.')
+flags.DEFINE_float(
+  'damping', None, 'VIRTUAL: d in (0, 1]; default 1/C.', lower_bound=0.0, upper_bound=1.0
+)
 flags.DEFINE_float(
   'scale_learning_rate_multiplier',
   None,
@@ -93,7 +105,4 @@ def builders(
       **{**virtual, 'model_fn': functools.partial(model_fn, bayesian=True, hierarchical=True)},
     ),
   }
-  unknown = set(FLAGS.method) - set(known)
-  if unknown:
-    raise app.UsageError(f'--method knows {sorted(known)}. Received: {sorted(unknown)}')
   return {name: known[name] for name in FLAGS.method}

@@ -21,7 +21,7 @@ import common
 import tensorflow as tf
 import virtual_images
 import virtual_methods
-from absl import app, flags
+from absl import flags
 
 from tffpers import datasets
 from tffpers.keras import models
@@ -46,6 +46,7 @@ PRESETS = {
 # Label counts; HAR as published is scaled already.
 NUM_CLASSES = {'har': 6, 'vsn': 2, 'watch': 7}
 
+common.define_presets(PRESETS, 'paper')
 flags.DEFINE_enum('sensors', 'har', list(NUM_CLASSES), 'Which data.')
 
 
@@ -56,11 +57,9 @@ def load() -> tuple[datasets.FederatedDataset, datasets.FederatedDataset]:
   return (train, test) if FLAGS.sensors == 'har' else datasets.standardize(train, test)
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
   """Loads, runs and reports."""
-  if argv[1:]:
-    raise app.UsageError(f'Unexpected arguments: {argv[1:]}')
-  common.apply_preset(PRESETS, 'paper')
+  common.apply_preset(PRESETS, FLAGS.preset)
   train, test = load()
   train, validation = common.hold_out(train)
   model_fn = functools.partial(
@@ -74,4 +73,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  common.run(main)

@@ -21,7 +21,7 @@ import common
 import numpy as np
 import tensorflow as tf
 import virtual_methods
-from absl import app, flags
+from absl import flags
 
 from tffpers import datasets
 from tffpers.keras import models
@@ -62,7 +62,7 @@ PRESETS = {
   },
 }
 
-flags.DEFINE_enum('preset', 'paper', list(PRESETS), 'Settings for all flags that are not given.')
+common.define_presets(PRESETS, 'paper')
 flags.DEFINE_integer(
   'num_clients', None, 'Keep the roles with the most training text; 0 keeps all.', lower_bound=0
 )
@@ -102,10 +102,8 @@ def describe(train: datasets.FederatedDataset, test: datasets.FederatedDataset) 
   )
 
 
-def main(argv: list[str]) -> None:
+def main() -> None:
   """Loads, runs and reports."""
-  if argv[1:]:
-    raise app.UsageError(f'Unexpected arguments: {argv[1:]}')
   common.apply_preset(PRESETS, FLAGS.preset)
   train, test, validation = load()
   print(describe(train, test), flush=True)
@@ -119,4 +117,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  common.run(main)

@@ -24,9 +24,10 @@ ALLOWED = {
   'seeds': {'keras'},
   'process': set(),
   'modelling': {'seeds'},
+  'inspection': {'modelling'},
   'client_loop': {'modelling', 'seeds'},
   'algorithms': {
-    'client_loop', 'factors', 'gaussians', 'keras', 'modelling', 'process', 'requirements',
+    'client_loop', 'factors', 'gaussians', 'inspection', 'keras', 'modelling', 'process', 'requirements',
     'runtime', 'seeds',
   },
   'factors': {'gaussians'},

@@ -1,8 +1,7 @@
 """A Keras model inside a TFF computation.
 
-`inspect_model` builds the model once to learn its shapes and refuses what cannot
-be trained. `bind` builds it again inside the graph of a computation and hands out
-its variables in a fixed order, keyed by position, never by Keras' automatic names.
+`bind` builds the model inside the graph of a computation and hands out its variables
+in a fixed order, keyed by position, never by Keras' automatic names.
 """
 
 import contextlib
@@ -40,6 +39,8 @@ class ModelSpec:
     metrics_fn: Returns Keras metrics or plain functions `(y, prediction) -> values`.
     element_spec: `(x, y)` specs of one example, without the leading axis.
     weights: `ModelWeights` of `tf.TensorSpec`.
+    fingerprint: Changes with the model's architecture and the metrics' names, not from
+      process to process.
   """
 
   model_fn: Callable[[], tf.keras.Model]
@@ -47,6 +48,7 @@ class ModelSpec:
   metrics_fn: Callable[[], list[Metric]]
   element_spec: tuple[Any, Any]
   weights: ModelWeights
+  fingerprint: str
 
   @property
   def data_spec(self) -> dict[str, Any]:
@@ -95,62 +97,11 @@ class BoundModel:
     )
 
 
-def inspect_model(
-  model_fn: Callable[[], tf.keras.Model],
-  loss_fn: LossFn,
-  metrics_fn: Callable[[], list[Metric]],
-  element_spec: tuple[Any, Any],
-) -> ModelSpec:
-  """Checks a user's model and reads its shapes.
-
-  Args:
-    model_fn: Returns a new, uncompiled `tf.keras.Model` at each call.
-    loss_fn: A Keras loss or a function of `(y, prediction)`, see `per_target_losses`.
-    metrics_fn: Returns a list of Keras metrics or plain functions.
-    element_spec: `(x, y)` as nested `tf.TensorSpec` without the leading axis, for
-      instance `FederatedDataset.element_spec`.
-
-  Returns:
-    The `ModelSpec`.
-
-  Raises:
-    TypeError: `model_fn` is no function, returns something other than a Keras model
-      or the same model twice; `element_spec` is no pair of specs.
-    ValueError: The model has nothing to train.
-  """
-  _check_element_spec(element_spec)
-  if isinstance(model_fn, tf.keras.Model) or not callable(model_fn):
-    raise TypeError(
-      'model_fn must be a function without arguments that builds a new tf.keras.Model, such as '
-      f'`lambda: tffpers.keras.models.mlp()`. Received: model_fn={model_fn!r}'
-    )
-  with tf.Graph().as_default():
-    model = build_model(model_fn, element_spec)
-    weights = ModelWeights(
-      *(
-        [tf.TensorSpec(v.shape, v.dtype) for v in variables]
-        for variables in (model.trainable_variables, model.non_trainable_variables)
-      )
-    )
-  with tf.Graph().as_default():
-    if model_fn() is model:
-      raise TypeError(
-        'model_fn must build a new model at each call: clients would share variables otherwise. '
-        f'Received: the same model twice, {model.name!r}'
-      )
-  if not weights.trainable:
-    raise ValueError(
-      'The model has no trainable variables, so there is nothing to learn. '
-      f'Received: model={model.name!r} with {len(weights.non_trainable)} other variables'
-    )
-  return ModelSpec(model_fn, loss_fn, metrics_fn, element_spec, weights)
-
-
 def bind(spec: ModelSpec, seed: tf.Tensor | None = None) -> BoundModel:
   """Builds the model in the current TFF graph.
 
   Args:
-    spec: From `inspect_model`.
+    spec: From `inspection.inspect_model`.
     seed: int32[2] for the initial values. Without it no initial value is drawn:
       the variables start at zero and are to be assigned.
 
@@ -234,15 +185,6 @@ def as_keras_metrics(metrics: list[Metric]) -> list[tf.keras.metrics.Metric]:
       f'Received: names={names}'
     )
   return result
-
-
-def _check_element_spec(element_spec: Any) -> None:
-  pair = isinstance(element_spec, tuple) and len(element_spec) == 2
-  if not pair or not all(isinstance(s, tf.TensorSpec) for s in tf.nest.flatten(element_spec)):
-    raise TypeError(
-      'element_spec must be a pair (x, y) of tf.TensorSpec for one example. '
-      f'Received: element_spec={element_spec!r}'
-    )
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import toy
 
-from tffpers import client_loop, factors, gaussians, modelling, seeds
+from tffpers import client_loop, factors, gaussians, inspection, modelling, seeds
 from tffpers import keras as tk
 from tffpers.algorithms import build_virtual, template, virtual
 from tffpers.algorithms.virtual_settings import Settings
@@ -472,7 +472,7 @@ def test_initial_means_are_the_layers_own():
 def test_bound_model_has_no_value_for_a_strange_variable():
   with tf.Graph().as_default():
     bound = modelling.bind(
-      modelling.inspect_model(
+      inspection.inspect_model(
         toy.plain_model, toy.settings()['loss_fn'], lambda: [], toy.ELEMENT_SPEC
       ),
       tf.constant([1, 2]),

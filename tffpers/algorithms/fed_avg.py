@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tffpers import client_loop, modelling
+from tffpers import client_loop, inspection, modelling
 from tffpers import process as process_lib
 from tffpers.algorithms import template
 
@@ -93,7 +93,7 @@ def build_fed_avg(
     TypeError: The model, optimizer or aggregator is of the wrong kind.
     ValueError: A hyper-parameter is out of range, or the model has nothing to train.
   """
-  spec = modelling.inspect_model(model_fn, loss_fn, metrics_fn, element_spec)
+  spec = inspection.inspect_model(model_fn, loss_fn, metrics_fn, element_spec)
   training = client_loop.LocalTraining(optimizer, epochs, batch_size, clip_norm)
   server_optimizer = server_optimizer or tff.learning.optimizers.build_sgdm(1.0)
   aggregator = aggregator or tff.aggregators.MeanFactory()

@@ -166,7 +166,7 @@ def build(
     evaluate=_evaluate(local, server_type),
     report=_report(algorithm, spec, server_type),
     evaluation_point=evaluation_point,
-    hyper_parameters=hyper_parameters,
+    hyper_parameters={**hyper_parameters, 'model': spec.fingerprint},
   )
 
 

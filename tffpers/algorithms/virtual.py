@@ -24,7 +24,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tensorflow_probability as tfp
 
-from tffpers import client_loop, factors, gaussians, modelling
+from tffpers import client_loop, factors, gaussians, inspection, modelling
 from tffpers import process as process_lib
 from tffpers.algorithms import template
 from tffpers.algorithms import virtual_network as networks
@@ -163,7 +163,7 @@ def build_virtual(
     evaluation_samples=evaluation_samples,
     aggregator_reduction=aggregator_reduction,
   )
-  spec = modelling.inspect_model(model_fn, loss_fn, metrics_fn, element_spec)
+  spec = inspection.inspect_model(model_fn, loss_fn, metrics_fn, element_spec)
   networks.check_model(spec)
   aggregator = aggregator or tff.aggregators.SumFactory()
   if not isinstance(aggregator, tff.aggregators.UnweightedAggregationFactory):
@@ -176,7 +176,11 @@ def build_virtual(
     **template.describe_training(settings.training, loss_fn),
     **settings.plain(),
     'factor_weighting': factor_weighting,
-    'num_clients': len(client_num_examples),
+    'client_num_examples': (
+      dict(client_num_examples)
+      if isinstance(client_num_examples, Mapping)
+      else [int(n) for n in client_num_examples]
+    ),
     'aggregator': type(aggregator).__name__,
   }
   return template.build(

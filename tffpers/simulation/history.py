@@ -74,14 +74,14 @@ def trained(
     server_metrics: Numbers of `next`'s server, None if the round changed nothing.
 
   Returns:
-    `train_<name>`: whole numbers are summed over clients, others averaged by
+    `train_<name>`: whole numbers and `num_…` are summed over clients, others averaged by
     `num_examples` over those whose result counts. `round_<name>`: the server's.
   """
   result_type = process.next.type_signature.result
   columns: Row = {'train_num_clients': len(client_metrics)}
   for name, empty in codec.missing_scalars(result_type[3]).items():
     values = [numbers[name] for numbers in client_metrics.values()]
-    if isinstance(empty, int):
+    if isinstance(empty, int) or name.startswith('num_'):
       columns[f'train_{name}'] = sum(values)
     else:
       weights = [example_weight(numbers) for numbers in client_metrics.values()]

@@ -67,13 +67,20 @@ class BayesianConv2D(BayesianAffine):
     super().build(input_shape)
 
   def linear(self, inputs: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
-    return tf.nn.conv2d(inputs, kernel, self.strides, self.padding.upper())
+    outputs = tf.nn.conv2d(inputs, kernel, self.strides, self.padding.upper())
+    if inputs.shape[0]:
+      return outputs
+    # TensorFlow's oneDNN kernel gives an empty batch the shape of the inputs.
+    batch, *sizes, _ = tf.unstack(tf.shape(inputs))
+    sizes = map(self._output_size, sizes, self.kernel_size, self.strides)
+    outputs = tf.reshape(outputs, [batch, *sizes, self.filters])
+    return tf.ensure_shape(outputs, self.compute_output_shape(inputs.shape))
 
   def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
     batch, *sizes, _ = tuple(input_shape)
     return (batch, *map(self._output_size, sizes, self.kernel_size, self.strides), self.filters)
 
-  def _output_size(self, size: int | None, kernel: int, stride: int) -> int | None:
+  def _output_size(self, size: Any, kernel: int, stride: int) -> Any:
     if size is None:
       return None
     return -(-(size if self.padding == 'same' else size - kernel + 1) // stride)
