@@ -17,7 +17,7 @@ METHODS = ('fed_avg', 'fed_prox', 'virtual', 'virtual_hierarchical')
 def curves(setting: Setting, *, methods: Sequence[str] = METHODS) -> None:
   """Runs the methods, evaluated after every round, and looks at the claims."""
   results = {
-    name: setting.run('curves', name, setting.methods[name], evaluate_every=1) for name in methods
+    name: setting.run('curves', name, setting.methods[name](), evaluate_every=1) for name in methods
   }
   note = (
     'Figure 3: test accuracy over rounds, evaluated after every round. Gap: S − MT; lag: rounds '

@@ -26,7 +26,7 @@ def snr(setting: Setting, *, starts: Sequence[str] = tuple(STARTS)) -> None:
   rows, lines = [], {}
   for start in starts:
     build = functools.partial(setting.methods['virtual'], **STARTS[start])
-    result = setting.run('snr', start, build)
+    result = setting.run('snr', start, build())
     values = client_ratios(result)
     lines[start] = measures.distribution(values)
     quantiles = zip(_QUANTILES, np.percentile(values, _QUANTILES), strict=True)
@@ -67,13 +67,13 @@ def pruning(
   starts: Sequence[str] = tuple(STARTS),
 ) -> None:
   """Table III: accuracy and bytes by percentile and start, beside FedProx's."""
-  results = {('fed_prox', None): setting.run('pruning', 'fed_prox', setting.methods['fed_prox'])}
+  results = {('fed_prox', None): setting.run('pruning', 'fed_prox', setting.methods['fed_prox']())}
   for start in starts:
     for percentile in percentiles:
       build = functools.partial(
         setting.methods['virtual'], **STARTS[start], prune_percentile=float(percentile)
       )
-      results[start, percentile] = setting.run('pruning', f'{start}_p{percentile:g}', build)
+      results[start, percentile] = setting.run('pruning', f'{start}_p{percentile:g}', build())
   level = measures.lowest_final(result.history for result in results.values())
   rows = pruning_rows(results, setting.clients_per_round, level)
   note = (

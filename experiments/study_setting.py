@@ -44,13 +44,15 @@ class Setting:
   values: Mapping[str, Any]
   progress: bool = True
 
-  def run(self, study: str, name: str, build: Build, **changes: Any) -> simulation.Result:
+  def run(
+    self, study: str, name: str, built: process.PersonalizedProcess, **changes: Any
+  ) -> simulation.Result:
     """Runs a process, or continues it; one that has all its rounds is not repeated.
 
     Args:
       study: The study, and
       name: a name in it: the run is in `runs/<study>/<name>`.
-      build: Builds the process.
+      built: The process.
       **changes: Arguments of `simulation.run` in place of the setting's.
     """
     print(f'{study}/{name}', flush=True)
@@ -64,7 +66,7 @@ class Setting:
       **changes,
     }
     return simulation.run(
-      build(),
+      built,
       output_dir=self.folder / 'runs' / study / name,
       resume=True,
       progress=self.progress,

@@ -42,7 +42,7 @@ def grid(
   rows = []
   for rate, beta, damping in points:
     build = with_rate(virtual, rate, beta=beta, damping=damping)
-    result = setting.run('grid', _name(rate, beta, damping), build, test_data=None, **split)
+    result = setting.run('grid', _name(rate, beta, damping), build(), test_data=None, **split)
     rows.append(_trial_row(setting, (rate, beta, damping), result))
   chosen = max(range(len(rows)), key=lambda i: _score(rows[i]))
   rows[chosen]['chosen'] = 'yes'
@@ -61,7 +61,7 @@ def beta(setting: Setting, *, learning_rate: float, betas: Sequence[float] = BET
   rows = []
   for value in betas:
     build = with_rate(setting.methods['virtual'], learning_rate, beta=value)
-    result = setting.run('beta', _name(learning_rate, value, None), build)
+    result = setting.run('beta', _name(learning_rate, value, None), build())
     rows.append({'beta': value, **accuracies(result), **sigma_ratio(result)})
   note = (
     f'Figure 2: test accuracy of VIRTUAL against β at learning rate {learning_rate} (this one, and '
@@ -130,15 +130,19 @@ def _trial_row(
 
 
 def verdict(history: measures.History) -> str:
-  """`diverged`, `scaled back` or `ok`.
+  """What went wrong with a run, `ok` if nothing.
 
-  Diverged: the last loss is not finite or above the first one, or a client's training
-  was not finite. Scaled back: the server had to, in a round that was evaluated.
+  `not finite`: the last loss, or what a client trained. `loss rose`: S's validation loss
+  is larger in the last round than in the first one. `scaled back`: the server had to keep
+  precisions positive, in a round that was evaluated.
   """
   losses = measures.column(history, 'validation_server_loss')
-  if not math.isfinite(losses[-1]) or losses[-1] > losses[0] or history[-1]['total_nonfinite']:
-    return 'diverged'
-  return 'scaled back' if (measures.column(history, 'round_back_scaling') < 1).any() else 'ok'
+  found = {
+    'not finite': not math.isfinite(losses[-1]) or history[-1]['total_nonfinite'],
+    'loss rose': losses[-1] > losses[0],
+    'scaled back': (measures.column(history, 'round_back_scaling') < 1).any(),
+  }
+  return ', '.join(name for name, true in found.items() if true) or 'ok'
 
 
 def _score(row: dict[str, Any]) -> tuple[float, float]:
@@ -154,11 +158,11 @@ def _run_chosen(
 ) -> None:
   """The chosen point on several seeds, on test data at the round validation data choose."""
   rate, beta_value, damping = point
-  process = with_rate(virtual, rate, beta=beta_value, damping=damping)()
+  built = with_rate(virtual, rate, beta=beta_value, damping=damping)()
   rows: list[dict[str, Any]] = []
   for seed in range(setting.seed, setting.seed + num_seeds):
     name = f'chosen_{_name(rate, beta_value, damping)}_seed{seed}'
-    result = setting.run('grid', name, lambda: process, seed=seed, **split)
+    result = setting.run('grid', name, built, seed=seed, **split)
     row = measures.best_row(result.history, 'validation_server_accuracy')
     selected = {model: row[column] for model, column in measures.ACCURACY.items()}
     rows.append({'seed': seed, 'round': row['round'], **selected, **accuracies(result)})

@@ -30,8 +30,7 @@ def uncertainty(setting: Setting, *, num_samples: int = SAMPLES) -> None:
   rows, sigmas, own = [], [], {}
   for name in METHODS:
     built = evaluations(name, setting.methods[name], num_samples)
-    first = next(iter(built.values()))
-    result = setting.run('uncertainty', name, lambda: first)
+    result = setting.run('uncertainty', name, next(iter(built.values())))
     if name != 'fed_avg':
       sigmas.append({'method': name, **sigma_columns(result)})
     for label, evaluated in built.items():

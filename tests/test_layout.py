@@ -24,14 +24,16 @@ ALLOWED = {
   'seeds': {'keras'},
   'process': set(),
   'modelling': {'seeds'},
-  'inspection': {'modelling'},
+  'inspection': {'modelling', 'seeds'},
   'client_loop': {'modelling', 'seeds'},
   'algorithms': {
     'client_loop', 'factors', 'gaussians', 'inspection', 'keras', 'modelling', 'process', 'requirements',
     'runtime', 'seeds',
   },
   'factors': {'gaussians'},
-  'simulation': {'datasets', 'metrics', 'plots', 'process', 'requirements', 'seeds', 'version'},
+  'simulation': {
+    'datasets', 'metrics', 'plots', 'process', 'requirements', 'runtime', 'seeds', 'version',
+  },
 }  # fmt: skip
 
 

@@ -6,6 +6,8 @@ client or batch size. Everything here runs inside a `tf.function`.
 """
 
 import dataclasses
+import math
+import numbers
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -44,10 +46,15 @@ class LocalTraining:
       )
     for name, low in (('epochs', 0), ('batch_size', 1)):
       value = getattr(self, name)
-      if not isinstance(value, int) or value < low:
+      if not isinstance(value, numbers.Integral) or value < low:
         raise ValueError(f'{name} must be an integer ≥ {low}. Received: {name}={value!r}')
-    if self.clip_norm is not None and not self.clip_norm > 0:
-      raise ValueError(f'clip_norm must be positive. Received: clip_norm={self.clip_norm!r}')
+    clip = self.clip_norm
+    if clip is not None and not (math.isfinite(clip) and clip > 0):
+      raise ValueError(f'clip_norm must be positive and finite. Received: clip_norm={clip!r}')
+    state = self.optimizer.initialize([tf.TensorSpec([], tf.float32)])
+    rates = self.optimizer.get_hparams(state)
+    if not all(math.isfinite(float(rate)) for rate in rates.values()):
+      raise ValueError(f"The optimizer's numbers must be finite. Received: {dict(rates)}")
 
 
 class LocalResult(NamedTuple):
@@ -67,12 +74,18 @@ def num_rows(data: Batch) -> tf.Tensor:
   return tf.shape(tf.nest.flatten(data)[0])[0]
 
 
-def num_targets(loss_fn: modelling.LossFn, data: Batch) -> tf.Tensor:
-  """Sum of the weights of all targets: n, or for masked text its characters; float32."""
+def num_targets(loss_fn: modelling.LossFn, data: Batch, per_example: int) -> tf.Tensor:
+  """Sum of the weights of all targets: for masked text its characters; float32.
+
+  Args:
+    loss_fn: Per-target losses; its `weights`, if it has them, are summed.
+    data: `{'x', 'y'}`, whole-client tensors.
+    per_example: Targets of an example where there are no weights, see `ModelSpec`.
+  """
   weigh = getattr(loss_fn, 'weights', None)
   if weigh is not None:
     return tf.reduce_sum(tf.cast(weigh(data['y']), tf.float32))
-  return tf.cast(num_rows(data), tf.float32)
+  return tf.cast(per_example * num_rows(data), tf.float32)
 
 
 def train(

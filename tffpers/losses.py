@@ -25,6 +25,8 @@ class MaskedCrossEntropy(tf.keras.losses.Loss):
 
   def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
     """Negative log-likelihoods in nats: ids [b, …] and logits [b, …, classes] to [b, …]."""
+    # The mask may be no class at all, such as −1.
+    y_true = tf.where(tf.equal(y_true, self.mask_value), tf.zeros_like(y_true), y_true)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(y_true, tf.cast(y_pred, tf.float32))
 
   def weights(self, y_true: tf.Tensor) -> tf.Tensor:

@@ -39,6 +39,8 @@ class ModelSpec:
     metrics_fn: Returns Keras metrics or plain functions `(y, prediction) -> values`.
     element_spec: `(x, y)` specs of one example, without the leading axis.
     weights: `ModelWeights` of `tf.TensorSpec`.
+    targets_per_example: Losses that one example gives, 1 or a sequence's length.
+    prediction_shape: Shape of a prediction without the batch; None where there are several.
     fingerprint: Changes with the model's architecture and the metrics' names, not from
       process to process.
   """
@@ -48,6 +50,8 @@ class ModelSpec:
   metrics_fn: Callable[[], list[Metric]]
   element_spec: tuple[Any, Any]
   weights: ModelWeights
+  targets_per_example: int
+  prediction_shape: tuple[int | None, ...] | None
   fingerprint: str
 
   @property
@@ -114,7 +118,10 @@ def bind(spec: ModelSpec, seed: tf.Tensor | None = None) -> BoundModel:
     model = build_model(spec.model_fn, spec.element_spec)
   trainable, non_trainable = model.trainable_variables, model.non_trainable_variables
   initial = ModelWeights(
-    *([values[v.ref()] for v in group if seed is not None] for group in (trainable, non_trainable))
+    *(
+      [values[id(_handle(v))] for v in group if seed is not None]
+      for group in (trainable, non_trainable)
+    )
   )
   return BoundModel(model, trainable, non_trainable, initial)
 
@@ -187,6 +194,11 @@ def as_keras_metrics(metrics: list[Metric]) -> list[tf.keras.metrics.Metric]:
   return result
 
 
+def _handle(variable: tf.Variable) -> Any:
+  """What stays the same when Keras wraps a variable, as mixed precision does."""
+  return variable.handle
+
+
 @contextlib.contextmanager
 def _captured_initial_values(values: dict[Any, tf.Tensor], *, draw: bool) -> Iterator[None]:
   """Records initial values and starts the variables at zero.
@@ -203,7 +215,7 @@ def _captured_initial_values(values: dict[Any, tf.Tensor], *, draw: bool) -> Ite
       kwargs['initial_value'] = tf.zeros(value.shape, value.dtype)
     variable = next_creator(**kwargs)
     if draw:
-      values[variable.ref()] = value
+      values[id(_handle(variable))] = value
     return variable
 
   with tf.variable_creator_scope(create):

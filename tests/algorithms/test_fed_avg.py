@@ -9,6 +9,7 @@ import tensorflow_federated as tff
 import toy
 
 from tffpers.algorithms import build_fed_avg
+from tffpers.keras import metrics
 
 LINEAR_SPEC = (tf.TensorSpec([1], tf.float32), tf.TensorSpec([1], tf.float32))
 
@@ -255,3 +256,19 @@ def test_tffs_own_aggregators_apply(factory):
   server, clients = start(process, 0.0)
   server, _, _, _ = process.next(server, clients, [client([1], [1]), client([1], [1])])
   np.testing.assert_allclose(server.model.weights.trainable[0], [[0.1]], rtol=1e-4)
+
+
+def test_calibration_error_inside_a_computation_is_that_outside():
+  """TFF traces in plain graphs, where `==` on tensors compares objects."""
+  process = build_fed_avg(
+    model_fn=toy.plain_model,
+    **toy.settings(metrics_fn=lambda: [metrics.ExpectedCalibrationError()]),
+  )
+  server, clients, _, _ = toy.run(process, [10], [[0]])
+  data = toy.held_out(0, 200)
+  (result,) = process.evaluate(server, clients, [data])
+  model = toy.plain_model()
+  model.set_weights(server.model.weights.trainable)
+  outside = metrics.ExpectedCalibrationError()
+  outside.update_state(data['test']['y'], model(data['test']['x']))
+  np.testing.assert_allclose(result['server']['ece'], outside.result(), rtol=1e-4)

@@ -113,7 +113,7 @@ def build_fed_avg(
     initialize_client=lambda bound, info: FedAvgClient(bound.initial),
     message=lambda server: server.weights,
     client_update=functools.partial(
-      client_update, loss_fn, training, local_gradients or mean_loss_gradients
+      client_update, spec, training, local_gradients or mean_loss_gradients
     ),
     server_update=functools.partial(server_update, server_optimizer),
     finish_client=lambda pending, reply: pending,
@@ -143,7 +143,7 @@ def mean_loss_gradients(
 
 
 def client_update(
-  loss_fn: modelling.LossFn,
+  spec: modelling.ModelSpec,
   training: client_loop.LocalTraining,
   local_gradients: LocalGradients,
   bound: modelling.BoundModel,
@@ -160,7 +160,7 @@ def client_update(
   bound.assign(start)
   result = client_loop.train(
     data['train'],
-    local_gradients(bound, loss_fn, start),
+    local_gradients(bound, spec.loss_fn, start),
     bound.trainable,
     training,
     data['seed'],
@@ -181,6 +181,7 @@ def client_update(
   metrics = {
     'loss': result.loss,
     'num_examples': num_examples,
+    'num_targets': client_loop.num_targets(spec.loss_fn, data['train'], spec.targets_per_example),
     'num_steps': result.num_steps,
     'nonfinite': update.nonfinite,
     'bytes_up': client_loop.num_bytes(update.value),

@@ -338,7 +338,9 @@ def describe_training(
   training: client_loop.LocalTraining, loss_fn: modelling.LossFn
 ) -> dict[str, object]:
   """How clients train, for `config.json`."""
-  loss = getattr(loss_fn, 'name', None) or getattr(loss_fn, '__name__', type(loss_fn).__name__)
+  loss: object = getattr(loss_fn, '__name__', type(loss_fn).__name__)
+  if isinstance(loss_fn, tf.keras.losses.Loss):
+    loss = {k: v for k, v in loss_fn.get_config().items() if isinstance(v, str | int | float)}
   return {
     'loss_fn': loss,
     'optimizer': describe(training.optimizer),

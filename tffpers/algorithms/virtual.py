@@ -16,6 +16,7 @@ Natural parameters add; nothing is averaged or weighted by data size. Stored nat
 parameters are float64; local training runs on (μ, ln σ) in float32.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -148,7 +149,11 @@ def build_virtual(
     ValueError: A hyper-parameter is out of range, the model has deterministic
       trainable weights, or a layer adds its own KL.
   """
+  spec = inspection.inspect_model(model_fn, loss_fn, metrics_fn, element_spec)
+  networks.check_model(spec)
+  networks.check_logits(spec, evaluation_samples)
   settings = Settings(
+    targets_per_example=spec.targets_per_example,
     loss_fn=loss_fn,
     training=client_loop.LocalTraining(optimizer, epochs, batch_size, clip_norm),
     shares=prior_shares(client_num_examples, factor_weighting),
@@ -163,14 +168,22 @@ def build_virtual(
     evaluation_samples=evaluation_samples,
     aggregator_reduction=aggregator_reduction,
   )
-  spec = inspection.inspect_model(model_fn, loss_fn, metrics_fn, element_spec)
-  networks.check_model(spec)
   aggregator = aggregator or tff.aggregators.SumFactory()
   if not isinstance(aggregator, tff.aggregators.UnweightedAggregationFactory):
     raise TypeError(
       'VIRTUAL adds natural parameters and needs an unweighted tff.aggregators factory. '
       f'Received: aggregator={aggregator!r}'
     )
+  if (
+    isinstance(aggregator, tff.aggregators.UnweightedMeanFactory) and aggregator_reduction != 'mean'
+  ):
+    raise ValueError(
+      "This factory averages and VIRTUAL sums: declare aggregator_reduction='mean'. "
+      f'Received: aggregator={aggregator!r}'
+    )
+  settings = dataclasses.replace(
+    settings, exact_sum=isinstance(aggregator, tff.aggregators.SumFactory)
+  )
   hyper_parameters = {
     'algorithm': 'virtual',
     **template.describe_training(settings.training, loss_fn),
@@ -255,7 +268,9 @@ def client_update(
   if settings.fed_avg_init:
     factor = [gaussians.power(s, client.share) for s in posterior]
   targets, held = kl_targets(network, posterior, factor, client.share)
-  num_targets = client_loop.num_targets(settings.loss_fn, data['train'])
+  num_targets = client_loop.num_targets(
+    settings.loss_fn, data['train'], settings.targets_per_example
+  )
   kl_weight = tf.math.divide_no_nan(settings.beta, num_targets)
   result = client_loop.train(
     data['train'],
@@ -292,7 +307,11 @@ def client_update(
     'bytes_up': bytes_up,
     'bytes_down': BYTES_PER_WEIGHT * _num_weights(network.shared),
   }
-  update = template.Update(delta, 1.0, metrics['nonfinite'])
+  # TFF's private, secure and compressing factories take float32, which holds the values
+  # exactly; only a plain sum is done in float64.
+  dtype = tf.float64 if settings.exact_sum else tf.float32
+  sent = tf.nest.map_structure(lambda t: tf.cast(t, dtype), delta)
+  update = template.Update(sent, 1.0, metrics['nonfinite'])
   return template.ClientOutput(
     update, Pending(client_loop.choose(counts, end, client), delta), metrics
   )
@@ -327,6 +346,7 @@ def server_update(
   totals: template.RoundTotals,
 ) -> tuple[VirtualServer, tf.Tensor, dict[str, tf.Tensor]]:
   """s ← s (∏_i Δ_i)^ρ, where ρ < 1 only if a precision would not stay positive."""
+  delta = tf.nest.map_structure(lambda t: tf.cast(t, tf.float64), delta)
   if settings.aggregator_reduction == 'mean':
     delta = [gaussians.power(d, tf.cast(totals.num_clients, tf.float64)) for d in delta]
   rho, num_negative = factors.back_scaling(
@@ -406,8 +426,10 @@ def _gradients(
   through it costs several times more. Its targets are brought to float32 here, once: a
   while loop computes what stands in its body at every step.
   """
+  kl_weight = tf.cast(kl_weight, network.gaussian[0].loc.dtype)
   scaled = [
-    (tf.cast(t.gamma / t.lam, tf.float32), kl_weight * tf.cast(t.lam, tf.float32)) for t in targets
+    (tf.cast(t.gamma / t.lam, w.loc.dtype), kl_weight * tf.cast(t.lam, w.loc.dtype))
+    for w, t in zip(network.gaussian, targets, strict=True)
   ]
 
   def gradients_fn(batch, seed):

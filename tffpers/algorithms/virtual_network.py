@@ -90,9 +90,9 @@ class Network:
 
   def layer_groups(self) -> list[list[int]]:
     """Positions in `shared` of each layer's weights, layer by layer."""
-    groups: dict[str, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for i, weight in enumerate(self.shared):
-      groups.setdefault(weight.path.rsplit('/', 1)[0], []).append(i)
+      groups.setdefault(weight.owner, []).append(i)
     return list(groups.values())
 
 
@@ -135,6 +135,13 @@ def check_model(spec: modelling.ModelSpec) -> None:
         'VIRTUAL shares a posterior over all weights, so every trainable weight must be Bayesian. '
         f'Received: deterministic trainable weights {[v.name for v in extra]}'
       )
+    fixed = [v for v in model.non_trainable_variables if v.dtype.is_floating]
+    if fixed:
+      raise ValueError(
+        'VIRTUAL has no place for variables that are not trained by gradients (frozen layers, '
+        'batch-norm statistics, constants). '
+        f'Received: non-trainable variables {[v.name for v in fixed]}'
+      )
     weighted = [
       layer.name
       for layer in model._flatten_layers()
@@ -145,6 +152,20 @@ def check_model(spec: modelling.ModelSpec) -> None:
         'VIRTUAL adds the divergence from the cavity itself: leave kl_weight at None. '
         f'Received: layers with a kl_weight {weighted}'
       )
+
+
+def check_logits(spec: modelling.ModelSpec, evaluation_samples: int) -> None:
+  """Raises ValueError where averaging class probabilities over weight samples makes no sense."""
+  if not evaluation_samples:
+    return
+  classes = spec.prediction_shape[-1] if spec.prediction_shape else None
+  config = spec.loss_fn.get_config() if isinstance(spec.loss_fn, tf.keras.losses.Loss) else {}
+  if classes == 1 or config.get('from_logits') is False:
+    raise ValueError(
+      'evaluation_samples averages class probabilities of a model that returns logits; use 0, the '
+      f'posterior mean. Received: evaluation_samples={evaluation_samples}, predictions of shape '
+      f'{spec.prediction_shape}, loss {config or spec.loss_fn!r}'
+    )
 
 
 def _predict(model: tf.keras.Model, seed: tf.Tensor, samples: int, x: Any, index: tf.Tensor) -> Any:

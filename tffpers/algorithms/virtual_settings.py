@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 
 from tffpers import client_loop, modelling
@@ -13,6 +14,8 @@ class Settings:
 
   Attributes:
     shares: Each client's share of the prior in its factor; they sum to 1.
+    targets_per_example: See `ModelSpec`.
+    exact_sum: Whether the server adds what it is sent in float64, exactly.
   """
 
   loss_fn: modelling.LossFn
@@ -28,21 +31,35 @@ class Settings:
   prune_percentile: float
   evaluation_samples: int
   aggregator_reduction: str
+  targets_per_example: int = 1
+  exact_sum: bool = True
 
   def __post_init__(self):
     checks = (
-      ('beta', 'a finite number ≥ 0', math.isfinite(self.beta) and self.beta >= 0),
-      ('damping', 'in (0, 1], or None for 1/C', self.damping is None or 0 < self.damping <= 1),
+      ('beta', 'a finite number ≥ 0', _number(self.beta) and self.beta >= 0),
+      (
+        'damping',
+        'in (0, 1], or None for 1/C',
+        self.damping is None or (_number(self.damping) and 0 < self.damping <= 1),
+      ),
       (
         'scale_learning_rate_multiplier',
         'a finite number ≥ 0',
-        0 <= self.scale_learning_rate_multiplier < math.inf,
+        _number(self.scale_learning_rate_multiplier) and self.scale_learning_rate_multiplier >= 0,
       ),
-      ('max_log_scale_step', 'positive', self.max_log_scale_step > 0),
+      (
+        'max_log_scale_step',
+        'a positive finite number',
+        _number(self.max_log_scale_step) and self.max_log_scale_step > 0,
+      ),
       ('start', "'informed' or 'prior'", self.start in ('informed', 'prior')),
       ('client_start', "'server' or 'own'", self.client_start in ('server', 'own')),
       ('fed_avg_init', 'a bool', isinstance(self.fed_avg_init, bool)),
-      ('prune_percentile', 'in [0, 100)', 0 <= self.prune_percentile < 100),
+      (
+        'prune_percentile',
+        'in [0, 100)',
+        _number(self.prune_percentile) and 0 <= self.prune_percentile < 100,
+      ),
       (
         'evaluation_samples',
         'an integer ≥ 0',
@@ -56,9 +73,13 @@ class Settings:
 
   def plain(self) -> dict[str, object]:
     """What is not told elsewhere, for `config.json`."""
-    told = ('loss_fn', 'training', 'shares')
+    told = ('loss_fn', 'training', 'shares', 'targets_per_example', 'exact_sum')
     names = [field.name for field in dataclasses.fields(self) if field.name not in told]
     return {name: getattr(self, name) for name in names}
+
+
+def _number(value: object) -> bool:
+  return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 def prior_shares(
@@ -78,6 +99,11 @@ def prior_shares(
   """
   if isinstance(client_num_examples, Mapping):
     client_num_examples = list(client_num_examples.values())
+  if not isinstance(client_num_examples, Sequence):
+    raise TypeError(
+      'client_num_examples must be a sequence or a mapping by client id. '
+      f'Received: client_num_examples={client_num_examples!r}'
+    )
   sizes = [int(n) for n in client_num_examples]
   if not sizes or min(sizes) < 0:
     raise ValueError(

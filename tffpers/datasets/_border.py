@@ -1,5 +1,6 @@
 """Checks at the border of a federated dataset: client ids and one client's arrays."""
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,7 +20,8 @@ def client_id(value: Any) -> str:
 
   Raises:
     TypeError: If it is neither, for instance a float, a bool or bytes.
-    ValueError: If it is empty or holds a lone surrogate, which no file can store.
+    ValueError: If it is empty, or holds a lone surrogate or a control character, which
+      not every file can store.
 
   >>> client_id(7), client_id("7")
   ('7', '7')
@@ -32,6 +34,8 @@ def client_id(value: Any) -> str:
     raise ValueError("A client id must not be empty. Received: client_id=''")
   if any('\ud800' <= character <= '\udfff' for character in value):
     raise ValueError(f'A client id must be valid Unicode. Received: client_id={value!r}')
+  if any(unicodedata.category(character) == 'Cc' for character in value):
+    raise ValueError(f'A client id must have no control characters. Received: client_id={value!r}')
   return str(value)
 
 

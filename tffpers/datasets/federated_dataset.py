@@ -124,6 +124,9 @@ class FederatedDataset:
     """
     keys = _checked_ids(num_examples)
     sizes = dict(zip(keys, num_examples.values(), strict=True))
+    for key, size in sizes.items():
+      if not isinstance(size, int | np.integer) or size < 0:
+        raise ValueError(f'Client {key!r} must have an integer ≥ 0 of examples. Received: {size!r}')
     reference = _border.signature(_border.as_example(keys[0], load(keys[0])))
 
     def checked(key: str) -> Example:

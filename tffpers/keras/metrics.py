@@ -75,7 +75,9 @@ class ExpectedCalibrationError(keras.metrics.Metric):
     probabilities = tf.nn.softmax(tf.cast(y_pred, tf.float32))
     confidence = tf.reshape(tf.reduce_max(probabilities, -1), [-1])
     predicted = tf.reshape(tf.argmax(probabilities, -1, tf.int32), [-1])
-    hit = tf.cast(predicted == tf.reshape(tf.cast(y_true, tf.int32), [-1]), tf.float32)
+    target = tf.reshape(tf.cast(y_true, tf.int32), [-1])
+    # In the plain graphs that TFF traces `==` compares objects, not elements.
+    hit = tf.cast(tf.equal(predicted, target), tf.float32)
     weight = tf.ones_like(hit)
     if sample_weight is not None:
       weight = tf.reshape(tf.cast(sample_weight, tf.float32), [-1])

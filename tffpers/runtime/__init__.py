@@ -45,13 +45,15 @@ def use_by_default(name: str) -> None:
   """As `use`, unless a runtime has been chosen already in this thread.
 
   TFF's stock runtime, there since TFF was imported, is no choice: its worker process
-  outlives this one and holds its standard output open.
+  outlives this one and holds its standard output open. A thread other than the one
+  that imported TFF has no runtime at all.
   """
   import tensorflow_federated as tff  # as above
 
   current = tff.framework.get_context_stack().current
   stack_fn = getattr(getattr(current, 'executor_factory', None), '_executor_stack_fn', None)
-  if getattr(stack_fn, '__qualname__', '').startswith('local_cpp_executor_factory.'):
+  stock = getattr(stack_fn, '__qualname__', '').startswith('local_cpp_executor_factory.')
+  if stock or type(current).__name__ == 'RuntimeErrorContext':
     use(name)
 
 

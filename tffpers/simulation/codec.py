@@ -23,8 +23,15 @@ class Leaf(NamedTuple):
   dtype: np.dtype
   shape: Shape | None
 
+  @property
+  def is_text(self) -> bool:
+    """Whether this is a string, as in the state of TFF's differential privacy."""
+    return self.dtype.kind in 'USO'
+
   def accepts(self, dtype: str, shape: Shape) -> bool:
     """Whether an array of this dtype (by name) and shape (None for any size) belongs here."""
+    if self.is_text:
+      return dtype.startswith(('str', 'bytes')) and shape == ()
     if dtype != self.dtype.name:
       return False
     if self.shape is None:
@@ -42,7 +49,7 @@ def leaves(tff_type: tff.Type) -> tuple[Leaf, ...]:
     tff_type: A tensor, a struct of such types, or either with a placement.
 
   Raises:
-    TypeError: The type holds something other than numbers and booleans.
+    TypeError: The type holds something other than tensors.
   """
   return tuple(_leaves(member(tff_type), ()))
 
@@ -57,9 +64,9 @@ def _leaves(tff_type: tff.Type, path: tuple[str, ...]) -> Iterable[Leaf]:
     for name, child in named_children(tff_type):
       yield from _leaves(child, (*path, name))
     return
-  if not isinstance(tff_type, tff.TensorType) or np.dtype(tff_type.dtype).kind in 'USO':
+  if not isinstance(tff_type, tff.TensorType):
     raise TypeError(
-      'State, data and metrics must be tensors of numbers or booleans. '
+      'State, data and metrics must be tensors. '
       f'Received: {"/".join(path) or "value"} of type {tff_type}'
     )
   shape = tff_type.shape

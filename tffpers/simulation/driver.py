@@ -1,10 +1,12 @@
 """The entry point: arguments, folder and store of a run."""
 
+import numbers
 import os
 import pathlib
 from typing import Any
 
 from tffpers import process as process_lib
+from tffpers import runtime
 from tffpers.simulation import border, loop, reports, sampling, settings
 from tffpers.simulation import population as population_lib
 from tffpers.simulation import result as result_lib
@@ -76,7 +78,14 @@ def run(
     ClientError: A client failed under `on_client_error='raise'`.
     StoreError: `state.sqlite` cannot be read or written; the last round is kept.
   """
-  _check_arguments(rounds=rounds, evaluate_every=evaluate_every, on_client_error=on_client_error)
+  runtime.use_by_default('in_process')
+  _check_arguments(
+    rounds=rounds,
+    evaluate_every=evaluate_every,
+    seed=seed,
+    clients_per_round=clients_per_round,
+    on_client_error=on_client_error,
+  )
   datasets = {'train': train_data, 'test': test_data, 'validation': validation_data}
   population = population_lib.Population(
     process,
@@ -127,10 +136,24 @@ def _prepared(folder: pathlib.Path, resume: bool) -> pathlib.Path:
   return folder
 
 
-def _check_arguments(*, rounds: int, evaluate_every: int, on_client_error: str) -> None:
-  for name, value in (('rounds', rounds), ('evaluate_every', evaluate_every)):
-    if not isinstance(value, int) or value < 1:
-      raise ValueError(f'{name} must be an integer ≥ 1. Received: {name}={value!r}')
+def _check_arguments(
+  *,
+  rounds: int,
+  evaluate_every: int,
+  seed: int,
+  clients_per_round: int | None,
+  on_client_error: str,
+) -> None:
+  for name, value, low in (
+    ('rounds', rounds, 1),
+    ('evaluate_every', evaluate_every, 1),
+    ('seed', seed, None),
+    ('clients_per_round', 1 if clients_per_round is None else clients_per_round, 1),
+  ):
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or (low is not None and value < low):
+      bound = '' if low is None else f' ≥ {low}'
+      raise ValueError(f'{name} must be an integer{bound}. Received: {name}={value!r}')
   if on_client_error not in ('raise', 'skip'):
     raise ValueError(
       f"on_client_error must be 'raise' or 'skip'. Received: on_client_error={on_client_error!r}"

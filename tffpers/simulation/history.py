@@ -75,7 +75,7 @@ def trained(
 
   Returns:
     `train_<name>`: whole numbers and `num_…` are summed over clients, others averaged by
-    `num_examples` over those whose result counts. `round_<name>`: the server's.
+    `num_targets` over those whose result counts. `round_<name>`: the server's.
   """
   result_type = process.next.type_signature.result
   columns: Row = {'train_num_clients': len(client_metrics)}
@@ -92,8 +92,9 @@ def trained(
 
 
 def example_weight(numbers: Mapping[str, int | float]) -> float:
-  """A client's training examples, 0 where its result was not finite and is withheld."""
-  return 0 if numbers.get('nonfinite') else numbers.get('num_examples', 1)
+  """A client's training targets, 0 where its result was not finite and is withheld."""
+  size = numbers.get('num_targets', numbers.get('num_examples', 1))
+  return 0 if numbers.get('nonfinite') else size
 
 
 def reported(report: tff.Computation | None, server_state: Any) -> Row:

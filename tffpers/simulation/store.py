@@ -153,13 +153,17 @@ class Store:
       return Progress(
         self._get(connection, 'round'),
         self._get(connection, 'totals'),
-        tuple(json.loads(row) for (row,) in rows),
-        {key: json.loads(record) for key, record in records},
+        tuple(_parsed(row) for (row,) in rows),
+        {key: _parsed(record) for key, record in records},
       )
 
   def server_state(self) -> Any:
     """The server's state after the last finished round."""
-    return self._get_tensors(_SERVER, self._server_type)
+    state = self._get_tensors(_SERVER, self._server_type)
+    if state is None:
+      with self._errors('read'):
+        raise _Damaged('it has no server state')
+    return state
 
   def client_state(self, client_id: str) -> Any:
     """A client's state after its last round; None if it never took part."""
@@ -207,9 +211,10 @@ class Store:
     connection.execute('INSERT OR REPLACE INTO run VALUES (?, ?)', (key, json.dumps(value)))
 
   def _get(self, connection, key: str) -> Any:
-    return json.loads(
-      connection.execute('SELECT value FROM run WHERE key = ?', (key,)).fetchone()[0]
-    )
+    row = connection.execute('SELECT value FROM run WHERE key = ?', (key,)).fetchone()
+    if row is None:
+      raise _Damaged(f'it has no {key!r}')
+    return _parsed(row[0])
 
   def _check_file(self, connection) -> None:
     tables = connection.execute('SELECT count(*) FROM sqlite_master').fetchone()[0]
@@ -243,7 +248,7 @@ class Store:
   def _errors(self, action: str) -> Iterator[None]:
     try:
       yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, _Damaged) as error:
       if self._path is not None and action == 'opened':
         self.__exit__()
       hint = ' Another run has it open.' if 'locked' in str(error) else ''
@@ -251,6 +256,17 @@ class Store:
         f"The run's file could not be {action}; it is left as it was after the last complete "
         f'round.{hint} Received: {self._path or "memory"}: {error}'
       ) from error
+
+
+class _Damaged(Exception):
+  """SQLite is content with the file, but what a run needs is not in it."""
+
+
+def _parsed(text: str) -> Any:
+  try:
+    return json.loads(text)
+  except ValueError as error:
+    raise _Damaged(f'an entry is no JSON: {error}') from error
 
 
 def _owner(client_id: str) -> str:
@@ -271,7 +287,9 @@ def _check_type(owner: str, leaves: tuple[codec.Leaf, ...], stored: list[tuple])
     )
 
 
-def _array(leaf: codec.Leaf, shape: tuple[int, ...], value: bytes) -> np.ndarray:
+def _array(leaf: codec.Leaf, shape: tuple[int, ...], value: bytes) -> np.ndarray | bytes:
+  if leaf.is_text:
+    return value
   if len(value) != leaf.dtype.itemsize * int(np.prod(shape)):
     raise StoreError(
       f'{leaf.path} needs {shape} values of {leaf.dtype.name}. Received: {len(value)} bytes'

@@ -39,7 +39,8 @@ class GaussianWeight:
 
   Attributes:
     name: Name of the weight in its layer, such as "kernel".
-    path: `<layer name>/<name>`.
+    path: `<layer name>/<name>`, for people: names need not be unique.
+    owner: The same for all weights of one layer object and no other.
     shape: Shape of the weight.
     loc: Variable of means μ.
     log_scale: Variable of ln σ, same shape and dtype.
@@ -59,6 +60,7 @@ class GaussianWeight:
     """Adds the two variables to `layer`; see `BayesianLayer` for the arguments."""
     self.name = name
     self.path = f'{layer.name}/{name}'
+    self.owner = id(layer)
     self.shape = tuple(int(size) for size in shape)
     self._dtype = tf.float64 if layer.variable_dtype == 'float64' else tf.float32
     self._prior = prior
