@@ -99,3 +99,87 @@ def test_dictionary_of_inputs_is_taken():
 
   x = {'a': tf.TensorSpec([2], tf.float32), 'b': tf.TensorSpec([1], tf.float32)}
   assert len(inspect(two_inputs, element_spec=(x, SPEC[1])).weights.trainable) == 2
+
+
+class Assigned(tf.keras.Sequential):
+  """Sets its weights when it is made."""
+
+  def __init__(self):
+    super().__init__([tf.keras.layers.InputLayer([3]), tf.keras.layers.Dense(2)])
+    self.layers[-1].kernel.assign(tf.ones([3, 2]))
+
+
+def with_layer(layer):
+  return lambda: tf.keras.Sequential(
+    [tf.keras.layers.InputLayer([3]), layer(), tf.keras.layers.Dense(2)]
+  )
+
+
+@pytest.mark.parametrize(
+  ('arguments', 'words'),
+  [
+    ({'model_fn': Assigned}, 'sets weights of a model that is built already'),
+    (
+      {
+        'model_fn': lambda: model(1),
+        'loss_fn': tf.keras.losses.mean_squared_error,
+        'metrics_fn': list,
+        'element_spec': (SPEC[0], tf.TensorSpec([], tf.float32)),
+      },
+      'would broadcast',
+    ),
+    (
+      {'loss_fn': tf.keras.losses.SparseCategoricalCrossentropy(True, ignore_class=0)},
+      'MaskedCrossEntropy',
+    ),
+    (
+      {
+        'model_fn': with_layer(
+          lambda: tf.keras.layers.Dense(2, activity_regularizer=tf.keras.regularizers.L2(0.1))
+        )
+      },
+      'activity_regularizer',
+    ),
+    ({'metrics_fn': lambda: [lambda y, p: tf.reduce_mean(p)]}, 'one value per target'),
+  ],
+)
+def test_what_a_computation_cannot_repeat_is_refused(arguments, words):
+  with pytest.raises(ValueError, match=words):
+    inspect(**arguments)
+
+
+def test_stateful_recurrent_layers_are_refused():
+  def stateful():
+    inputs = tf.keras.Input([4, 3], batch_size=7)
+    return tf.keras.Model(inputs, tf.keras.layers.LSTM(2, stateful=True)(inputs))
+
+  with pytest.raises(ValueError, match='stateful layer'):
+    inspect(stateful, element_spec=(tf.TensorSpec([4, 3], tf.float32), SPEC[1]))
+
+
+@pytest.mark.parametrize(
+  'layer',
+  [
+    lambda: tf.keras.layers.Lambda(lambda x: tf.nn.dropout(x, 0.5)),
+    lambda: tf.keras.layers.Dense(2, kernel_initializer=tf.random_normal_initializer()),
+  ],
+)
+def test_noise_that_no_seed_reaches_is_warned_of(layer):
+  with pytest.warns(UserWarning, match='will not repeat'):
+    inspect(with_layer(layer))
+
+
+def test_metric_objects_must_be_new_at_each_call():
+  with tf.Graph().as_default():
+    shared = accuracy()
+  with pytest.raises(TypeError, match='new metrics at each call'):
+    inspect(metrics_fn=lambda: shared)
+
+
+def test_targets_of_a_sequence_are_counted():
+  spec = inspect(
+    lambda: tf.keras.Sequential([tf.keras.layers.InputLayer([6, 3]), tf.keras.layers.Dense(2)]),
+    element_spec=(tf.TensorSpec([6, 3], tf.float32), tf.TensorSpec([6], tf.int32)),
+  )
+  assert spec.targets_per_example == 6
+  assert spec.prediction_shape == (6, 2)

@@ -180,18 +180,6 @@ def _check_alignment(y: Any, prediction: Any) -> None:
 
 def _check_layers(model: tf.keras.Model, graph: tf.Graph) -> None:
   """Refuses, or warns of, what a model does that a computation could not repeat."""
-  initial = {v.initializer.name for v in model.variables}
-  assigned = [
-    op.name
-    for op in graph.get_operations()
-    if op.type == 'AssignVariableOp' and op.name not in initial
-  ]
-  if assigned:
-    raise ValueError(
-      'model_fn sets weights of a model that is built already, which a computation does not see; '
-      'give them as initial values, for instance with tf.keras.initializers.Constant. '
-      f'Received: model={model.name!r}, {assigned[:3]}'
-    )
   for layer in model._flatten_layers():
     if getattr(layer, 'stateful', False) and isinstance(layer, tf.keras.layers.RNN):
       raise ValueError(
@@ -206,6 +194,18 @@ def _check_layers(model: tf.keras.Model, graph: tf.Graph) -> None:
         'input and cannot be repeated on a batch; regularise weights, or add_loss a callable. '
         f'Received: layer {layer.name!r}'
       )
+  initial = {v.initializer.name for v in model.variables}
+  assigned = [
+    op.name
+    for op in graph.get_operations()
+    if op.type == 'AssignVariableOp' and op.name not in initial
+  ]
+  if assigned:
+    raise ValueError(
+      'model_fn sets weights of a model that is built already, which a computation does not see; '
+      'give them as initial values, for instance with tf.keras.initializers.Constant. '
+      f'Received: model={model.name!r}, {assigned[:3]}'
+    )
 
 
 def _warn_of_stateful_noise(model: tf.keras.Model, x: Any) -> None:
@@ -226,7 +226,10 @@ def _warn_of_stateful_noise(model: tf.keras.Model, x: Any) -> None:
 def _fingerprint(model: tf.keras.Model, metric_names: list[str]) -> str:
   """A hash of what a resumed run must find unchanged."""
   try:
-    config = model.get_config()
+    with warnings.catch_warnings():
+      # Keras warns of parts it cannot write down; here they are only told apart by type.
+      warnings.simplefilter('ignore')
+      config = model.get_config()
   except NotImplementedError:
     # A subclassed model without a configuration is known by its class and variables.
     config = [type(model).__name__, *(v.shape.as_list() for v in model.variables)]

@@ -272,3 +272,18 @@ def test_calibration_error_inside_a_computation_is_that_outside():
   outside = metrics.ExpectedCalibrationError()
   outside.update_state(data['test']['y'], model(data['test']['x']))
   np.testing.assert_allclose(result['server']['ece'], outside.result(), rtol=1e-4)
+
+
+@pytest.fixture(params=['mixed_bfloat16', 'mixed_float16'])
+def mixed_precision(request):
+  tf.keras.mixed_precision.set_global_policy(request.param)
+  yield
+  tf.keras.mixed_precision.set_global_policy('float32')
+
+
+def test_mixed_precision_trains_float32_variables(mixed_precision):
+  del mixed_precision
+  process = build_fed_avg(model_fn=toy.plain_model, **toy.settings())
+  server, _, _, (metrics,) = toy.run(process, [10], [[0]])
+  assert server.model.weights.trainable[0].dtype == np.float32
+  assert np.isfinite(metrics['loss'])
