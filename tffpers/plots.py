@@ -138,7 +138,7 @@ def _draw_columns(
 
 
 def _draw_clients(axes: axes_lib.Axes, values: Mapping[str, npt.ArrayLike]) -> None:
-  axes.set(xlabel='share of clients', ylabel='test accuracy of a client')
+  axes.set(xlabel='share of clients, lowest accuracy first', ylabel='test accuracy of a client')
   for name, column in values.items():
     numbers = np.asarray(column, np.float64)
     numbers = np.sort(numbers[np.isfinite(numbers)])
