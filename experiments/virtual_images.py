@@ -10,13 +10,8 @@ paper's settings (100 clients, C = 10, E = 20, batch 20; rounds MNIST 100, PMNIS
 """
 
 import functools
-import sys
 
-try:
-  from tffpers import requirements
-except ImportError:
-  sys.exit('tffpers is not installed for this Python. Run `make run`, or .venv/bin/python.')
-requirements.exit_if_unmet()
+import environment  # isort: skip  # noqa: F401
 
 import common
 import tensorflow as tf

@@ -2,20 +2,15 @@
 
 Corinzia, Beuret, Buhmann, *Variational Federated Multi-Task Learning*, arXiv 1906.06268.
 
---dataset=har needs `UCI HAR Dataset/` (or the stand-in `har561_from_hapt.npz`) in --data_dir,
+--sensors=har needs `UCI HAR Dataset/` (or the stand-in `har561_from_hapt.npz`) in --data_dir,
 vsn the published `events/` or `vehicle.mat`; watch is in the package seglearn==1.2.5, which
 `pip install --no-deps` brings. The default preset `paper` has the paper's settings (C = 10,
 E = 20, batch 20; rounds HAR 30, VSN 25; learning rate and β from its grids).
 """
 
 import functools
-import sys
 
-try:
-  from tffpers import requirements
-except ImportError:
-  sys.exit('tffpers is not installed for this Python. Run `make run`, or .venv/bin/python.')
-requirements.exit_if_unmet()
+import environment  # isort: skip  # noqa: F401
 
 import common
 import tensorflow as tf

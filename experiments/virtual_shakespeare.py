@@ -9,13 +9,7 @@ batch; the learning rate and β are from its grids). The preset `quick` is `make
 minutes on two cores.
 """
 
-import sys
-
-try:
-  from tffpers import requirements
-except ImportError:
-  sys.exit('tffpers is not installed for this Python. Run `make run`, or .venv/bin/python.')
-requirements.exit_if_unmet()
+import environment  # isort: skip  # noqa: F401
 
 import common
 import numpy as np

@@ -24,11 +24,7 @@ import sys
 import time
 from collections.abc import Callable
 
-try:
-  from tffpers import requirements
-except ImportError:
-  sys.exit('tffpers is not installed for this Python. Run `make run`, or .venv/bin/python.')
-requirements.exit_if_unmet()
+import environment  # isort: skip  # noqa: F401
 
 import common
 import study_curves

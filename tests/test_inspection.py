@@ -30,7 +30,7 @@ def inspect(model_fn=model, loss_fn=LOSS, metrics_fn=accuracy, element_spec=SPEC
     ({'metrics_fn': [len]}, TypeError, 'metrics_fn must be a function'),
     ({'metrics_fn': lambda: [3]}, TypeError, 'Received: 3'),
     ({'metrics_fn': lambda: [*accuracy(), *accuracy()]}, TypeError, 'distinct'),
-    ({'model_fn': lambda: 3}, TypeError, 'must return a tf.keras.Model. Received: int'),
+    ({'model_fn': lambda: [3]}, TypeError, 'must return a tf.keras.Model. Received: list'),
     (
       {'element_spec': (tf.TensorSpec([4], tf.float32), SPEC[1])},
       ValueError,

@@ -56,6 +56,7 @@ def inspect_model(
   """
   _check_element_spec(element_spec)
   _check_functions(model_fn, loss_fn, metrics_fn)
+  _check_new_each_time(model_fn)
   with tf.Graph().as_default() as graph:
     with seeds.keras_randomness(tf.constant([0, 0])):
       model = modelling.build_model(model_fn, element_spec)
@@ -68,12 +69,6 @@ def inspect_model(
     )
     call = _call(model, loss_fn, metrics_fn, element_spec)
     fingerprint = _fingerprint(model, call.metric_names)
-  with tf.Graph().as_default():
-    if model_fn() is model:
-      raise TypeError(
-        'model_fn must build a new model at each call: clients would share variables otherwise. '
-        f'Received: the same model twice, {model.name!r}'
-      )
   if not weights.trainable:
     raise ValueError(
       'The model has no trainable variables, so there is nothing to learn. '
@@ -113,6 +108,18 @@ def _check_functions(model_fn: Any, loss_fn: Any, metrics_fn: Any) -> None:
       'metrics_fn must be a function without arguments that returns a list of metrics, such as '
       '`lambda: [tf.keras.metrics.SparseCategoricalAccuracy("accuracy")]`. '
       f'Received: metrics_fn={metrics_fn!r}'
+    )
+
+
+def _check_new_each_time(model_fn: Callable[[], tf.keras.Model]) -> None:
+  models = []
+  for _ in range(2):
+    with tf.Graph().as_default():
+      models.append(model_fn())
+  if models[0] is models[1]:
+    raise TypeError(
+      'model_fn must build a new model at each call: clients would share variables otherwise. '
+      f'Received: the same object twice, {models[0]!r}'
     )
 
 

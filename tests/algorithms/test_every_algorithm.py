@@ -229,7 +229,7 @@ def test_same_round_on_both_runtimes(process):
 def test_model_that_was_built_already_is_refused(name):
   model = toy.plain_model()
   arguments = {**BUILDERS[name].keywords, **toy.settings()}
-  with pytest.raises(TypeError, match='same model twice'):
+  with pytest.raises(TypeError, match='new model at each call'):
     BUILDERS[name].func(**{**arguments, 'model_fn': lambda: model})
   with pytest.raises(TypeError, match='must be a function'):
     BUILDERS[name].func(**{**arguments, 'model_fn': model})

@@ -10,7 +10,7 @@ import toy
 
 from tffpers import client_loop, factors, gaussians, inspection, modelling, seeds
 from tffpers import keras as tk
-from tffpers.algorithms import build_virtual, template, virtual
+from tffpers.algorithms import build_virtual, template, virtual, virtual_client
 from tffpers.algorithms.virtual_settings import Settings
 from tffpers.gaussians import Natural
 
@@ -202,7 +202,7 @@ def test_v11_negative_total_precision_is_scaled_back_and_reported():
   tensors = functools.partial(tf.constant, dtype=tf.float64)
   server = virtual.VirtualServer([Natural(tensors([2.0, 1.0]), tensors([4.0, 10.0]))])
   deltas = [[Natural(tensors([1.0, 1.0]), tensors([-3.0, -2.0]))] for _ in range(2)]
-  client = virtual.VirtualClient(
+  client = virtual_client.VirtualClient(
     [Natural(tensors([1.0, 0.5]), tensors([2.0, 5.0]))], [], [], [], tensors(0.5), tf.constant(1)
   )
   settings = Settings(
@@ -228,7 +228,9 @@ def test_v11_negative_total_precision_is_scaled_back_and_reported():
   np.testing.assert_allclose(rho, 0.6)
   np.testing.assert_allclose(new.posterior[0].lam, [0.4, 7.6])
   assert metrics['num_negative_precisions'] == 1
-  factors = [virtual.finish_client(virtual.Pending(client, d), rho).factor[0] for d in deltas]
+  factors = [
+    virtual_client.finish_client(virtual_client.Pending(client, d), rho).factor[0] for d in deltas
+  ]
   toy.assert_close(gaussians.product(*factors), new.posterior[0], rtol=1e-12)
 
 
@@ -584,8 +586,10 @@ def test_layers_of_one_name_are_told_apart_when_pruning():
 @pytest.fixture
 def floatx_float64():
   tf.keras.backend.set_floatx('float64')
+  tf.keras.mixed_precision.set_global_policy('float64')
   yield
   tf.keras.backend.set_floatx('float32')
+  tf.keras.mixed_precision.set_global_policy('float32')
 
 
 def test_float64_models_train(floatx_float64):

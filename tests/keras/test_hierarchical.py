@@ -261,12 +261,12 @@ def test_loads_and_trains_in_a_new_process_without_custom_objects(tmp_path):
 
 def test_trains_in_a_federated_computation_from_the_shared_only_networks_start():
   tff = pytest.importorskip('tensorflow_federated')
-  from tffpers import modelling, runtime, seeds
+  from tffpers import inspection, modelling, runtime, seeds
 
   element = (tf.TensorSpec([16, 16, 1]), tf.TensorSpec([2]))
 
   def spec(**kwargs):
-    return modelling.inspect_model(
+    return inspection.inspect_model(
       lambda: make('cnn', **kwargs)[0], keras.losses.MeanSquaredError(), list, element
     )
 

@@ -63,7 +63,7 @@ def test_values_of_another_dtype_or_shape_are_refused():
 
 
 @pytest.mark.parametrize(
-  'tff_type', [tff.TensorType(np.str_), tff.SequenceType(np.float32)], ids=str
+  'tff_type', [tff.TensorType(np.str_, [2]), tff.SequenceType(np.float32)], ids=str
 )
 def test_what_is_no_number_is_refused(tff_type):
   with pytest.raises(TypeError, match='k of type'):
@@ -82,3 +82,10 @@ def test_scalars_are_whole_or_real_and_vectors_are_spread():
   assert list(missing) == list(numbers)
   assert missing['n'] == 0
   assert np.isnan(missing['v/1'])
+
+
+def test_a_string_in_a_state_is_kept_as_it_is():
+  """TFF's differential privacy has names in its state."""
+  tff_type = tff.types.to_type(collections.OrderedDict(name=np.str_, x=np.float32))
+  arrays = codec.flatten({'name': b'gaussian', 'x': np.float32(2)}, tff_type)
+  assert [array.dtype.kind for array in arrays] == ['S', 'f']

@@ -27,14 +27,12 @@ import tensorflow_probability as tfp
 
 from tffpers import client_loop, factors, gaussians, inspection, modelling
 from tffpers import process as process_lib
-from tffpers.algorithms import template
+from tffpers.algorithms import template, virtual_client
 from tffpers.algorithms import virtual_network as networks
 from tffpers.algorithms.virtual_settings import Settings, prior_shares
 from tffpers.gaussians import Natural
 
 QUANTILES = (5, 25, 50, 75, 95)
-BYTES_PER_WEIGHT = 8  # γ and λ, or μ and σ, as float32
-BYTES_PER_INDEX = 4
 
 
 class VirtualServer(NamedTuple):
@@ -45,34 +43,6 @@ class VirtualServer(NamedTuple):
   """
 
   posterior: list[Natural]
-
-
-class VirtualClient(NamedTuple):
-  """What a client keeps between rounds; it never leaves the client.
-
-  Attributes:
-    factor: s_i, one float64 `Natural` per shared weight.
-    loc: Means of the posterior as it stood after this client's last training, before
-      damping, pruning and scaling: the client's own model. s⁰ before its first round.
-    log_scale: ln σ of the same.
-    client_only: φ and gates, as `Network.client_only` lists them.
-    share: float64, the client's share of the prior in its factor.
-    rounds: int32, rounds in which it trained.
-  """
-
-  factor: list[Natural]
-  loc: list[tf.Tensor]
-  log_scale: list[tf.Tensor]
-  client_only: list[tf.Tensor]
-  share: tf.Tensor
-  rounds: tf.Tensor
-
-
-class Pending(NamedTuple):
-  """A client between its training and the server's answer."""
-
-  client: VirtualClient
-  delta: list[Natural]
 
 
 def build_virtual(
@@ -208,11 +178,11 @@ def build_virtual(
 def _algorithm(settings: Settings) -> template.Algorithm:
   return template.Algorithm(
     initialize=functools.partial(initial_server, settings),
-    initialize_client=functools.partial(initial_client, settings),
+    initialize_client=functools.partial(virtual_client.initial_client, settings),
     message=lambda server: server.posterior,
-    client_update=functools.partial(client_update, settings),
+    client_update=functools.partial(virtual_client.client_update, settings),
     server_update=functools.partial(server_update, settings),
-    finish_client=finish_client,
+    finish_client=virtual_client.finish_client,
     evaluate=functools.partial(evaluate, settings),
     report=functools.partial(report, settings),
   )
@@ -220,123 +190,7 @@ def _algorithm(settings: Settings) -> template.Algorithm:
 
 def initial_server(settings: Settings, bound: modelling.BoundModel) -> VirtualServer:
   """s⁰."""
-  loc, log_scale = networks.network(bound).initial_moments(settings.start)
-  posterior = [
-    gaussians.from_moments(m, tf.exp(tf.cast(ls, tf.float64)))
-    for m, ls in zip(loc, log_scale, strict=True)
-  ]
-  return VirtualServer(posterior)
-
-
-def initial_client(
-  settings: Settings, bound: modelling.BoundModel, info: template.ClientInfo
-) -> VirtualClient:
-  """s_i⁰ = (s⁰)^w with w = 1/K or N_i/N, and s⁰ itself as the client's own model."""
-  network = networks.network(bound)
-  shares = tf.constant(settings.shares, tf.float64)
-  # A client that is not among the K (it has test data only) never trains.
-  share = tf.gather(shares, tf.minimum(info.index, len(settings.shares) - 1))
-  factor = [gaussians.power(s, share) for s in initial_server(settings, bound).posterior]
-  return VirtualClient(
-    factor,
-    *network.initial_moments(settings.start),
-    [bound.initial_value(v) for v in network.client_only],
-    share,
-    tf.constant(0),
-  )
-
-
-def client_update(
-  settings: Settings,
-  bound: modelling.BoundModel,
-  posterior: list[Natural],
-  num_training: tf.Tensor,
-  client: VirtualClient,
-  data: dict[str, Any],
-) -> template.ClientOutput:
-  """Minimises F_i and forms the damped change Δ_i."""
-  network = networks.network(bound)
-  network.assign_posterior(posterior)
-  network.assign_client_only(client.client_only)
-  before = network.posterior()
-  if settings.client_start == 'own':
-    here = network.read_moments()
-    network.assign_moments(
-      *client_loop.choose(client.rounds > 0, (client.loc, client.log_scale), here)
-    )
-  factor = client.factor
-  if settings.fed_avg_init:
-    factor = [gaussians.power(s, client.share) for s in posterior]
-  targets, held = kl_targets(network, posterior, factor, client.share)
-  num_targets = client_loop.num_targets(
-    settings.loss_fn, data['train'], settings.targets_per_example
-  )
-  kl_weight = tf.math.divide_no_nan(settings.beta, num_targets)
-  result = client_loop.train(
-    data['train'],
-    _gradients(settings, network, targets, kl_weight),
-    network.trained,
-    settings.training,
-    data['seed'],
-    adjust=functools.partial(_adjust, settings, network),
-  )
-  after = network.posterior()
-  damping = settings.damping or 1.0 / tf.cast(num_training, tf.float64)
-  delta = [factors.damped_change(b, a, damping) for b, a in zip(after, before, strict=True)]
-  delta, bytes_up = _pruned(settings, network, factor, delta, client.share)
-  end = client._replace(
-    factor=factor,
-    loc=network.read_moments()[0],
-    log_scale=network.read_moments()[1],
-    client_only=[v.read_value() for v in network.client_only],
-    rounds=client.rounds + 1,
-  )
-  finite = client_loop.all_finite([delta, end])
-  counts = tf.logical_and(finite, result.num_steps > 0)
-  delta = client_loop.choose(counts, delta, tf.nest.map_structure(tf.zeros_like, delta))
-  kl = _divergence(network, targets)
-  metrics = {
-    'loss': result.loss,
-    'kl': kl,
-    'objective': result.loss + kl_weight * kl,
-    'num_examples': client_loop.num_rows(data['train']),
-    'num_targets': num_targets,
-    'num_steps': result.num_steps,
-    'num_cavity_held': held,
-    'nonfinite': tf.cast(~finite, tf.int32),
-    'bytes_up': bytes_up,
-    'bytes_down': BYTES_PER_WEIGHT * _num_weights(network.shared),
-  }
-  # TFF's private, secure and compressing factories take float32, which holds the values
-  # exactly; only a plain sum is done in float64.
-  dtype = tf.float64 if settings.exact_sum else tf.float32
-  sent = tf.nest.map_structure(lambda t: tf.cast(t, dtype), delta)
-  update = template.Update(sent, 1.0, metrics['nonfinite'])
-  return template.ClientOutput(
-    update, Pending(client_loop.choose(counts, end, client), delta), metrics
-  )
-
-
-def kl_targets(
-  network: networks.Network,
-  posterior: list[Natural],
-  factor: list[Natural],
-  share: tf.Tensor,
-) -> tuple[list[Natural], tf.Tensor]:
-  """What each Gaussian weight's divergence is from: cavities for θ, the prior for φ.
-
-  Returns:
-    One float64 `Natural` per weight of `network.gaussian`, and the number of elements
-    in which a cavity was held (int32).
-  """
-  cavities, held = zip(
-    *(
-      factors.cavity(s, s_i, networks.prior(weight), share)
-      for weight, s, s_i in zip(network.shared, posterior, factor, strict=True)
-    ),
-    strict=True,
-  )
-  return [*cavities, *map(networks.prior, network.private)], tf.add_n(held)
+  return VirtualServer(networks.network(bound).initial_posterior(settings.start))
 
 
 def server_update(
@@ -363,21 +217,12 @@ def server_update(
   )
 
 
-def finish_client(pending: Pending, rho: tf.Tensor) -> VirtualClient:
-  """s_i ← s_i Δ_i^ρ, so that s = ∏_i s_i holds whatever the server scaled."""
-  factor = [
-    gaussians.product(s_i, gaussians.power(d, rho))
-    for s_i, d in zip(pending.client.factor, pending.delta, strict=True)
-  ]
-  return pending.client._replace(factor=factor)
-
-
 def evaluate(
   settings: Settings,
   bound: modelling.BoundModel,
   metrics: list[tf.keras.metrics.Metric],
   posterior: list[Natural],
-  client: VirtualClient,
+  client: virtual_client.VirtualClient,
   data: dict[str, Any],
 ) -> dict[str, dict[str, tf.Tensor]]:
   """S and MT on the client's test data.
@@ -415,88 +260,3 @@ def report(
     quantiles = tf.cast(tf.exp(tfp.stats.percentile(logs, QUANTILES)), tf.float32)
     result |= {f'{name}_p{q}': quantiles[i] for i, q in enumerate(QUANTILES)}
   return result
-
-
-def _gradients(
-  settings: Settings, network: networks.Network, targets: list[Natural], kl_weight: tf.Tensor
-) -> client_loop.GradientsFn:
-  """Gradient of mean batch NLL + β/N_i (KL_1 + KL_2) for `network.trained`, one noise sample.
-
-  The divergence's part is analytic, `gaussians.kl_gradient` times β/N_i: autodiff
-  through it costs several times more. Its targets are brought to float32 here, once: a
-  while loop computes what stands in its body at every step.
-  """
-  kl_weight = tf.cast(kl_weight, network.gaussian[0].loc.dtype)
-  scaled = [
-    (tf.cast(t.gamma / t.lam, w.loc.dtype), kl_weight * tf.cast(t.lam, w.loc.dtype))
-    for w, t in zip(network.gaussian, targets, strict=True)
-  ]
-
-  def gradients_fn(batch, seed):
-    gradients, loss_sum, weight_sum = client_loop.model_gradients(
-      network.bound, settings.loss_fn, batch, seed, network.trained
-    )
-    by_loc, by_log_scale = zip(
-      *(
-        gaussians.kl_gradient(weight.loc, weight.scale, loc, lam, kl_weight)
-        for weight, (loc, lam) in zip(network.gaussian, scaled, strict=True)
-      ),
-      strict=True,
-    )
-    kl = [*by_loc, *by_log_scale]
-    total = [a + b for a, b in zip(gradients, kl, strict=False)] + gradients[len(kl) :]
-    return total, loss_sum, weight_sum
-
-  return gradients_fn
-
-
-def _adjust(
-  settings: Settings, network: networks.Network, old: list[tf.Tensor], new: list[tf.Tensor]
-) -> list[tf.Tensor]:
-  """Enlarges and limits the steps of ln σ; keeps gates at 0 or above."""
-  count = len(network.gaussian)
-  limit, factor = settings.max_log_scale_step, settings.scale_learning_rate_multiplier
-  scales = [
-    a + tf.clip_by_value(factor * (b - a), -limit, limit)
-    for a, b in zip(old[count : 2 * count], new[count : 2 * count], strict=True)
-  ]
-  return [*new[:count], *scales, *map(tf.nn.relu, new[2 * count :])]
-
-
-def _pruned(
-  settings: Settings,
-  network: networks.Network,
-  factor: list[Natural],
-  delta: list[Natural],
-  share: tf.Tensor,
-) -> tuple[list[Natural], tf.Tensor]:
-  """Δ_i as it is sent, and its bytes: of a pruned layer two numbers and an index per entry."""
-  if not settings.prune_percentile:
-    return delta, tf.constant(BYTES_PER_WEIGHT * _num_weights(network.shared), tf.int64)
-  *hidden, output = network.layer_groups()
-  sent = list(delta)
-  size = tf.constant(BYTES_PER_WEIGHT * _num_weights([network.shared[i] for i in output]), tf.int64)
-  for group in hidden:
-    floors = [share * networks.prior(network.shared[i]).lam for i in group]
-    lams = [
-      tf.maximum(factor[i].lam + delta[i].lam, floor)
-      for i, floor in zip(group, floors, strict=True)
-    ]
-    sparse, kept = factors.prune([delta[i] for i in group], lams, settings.prune_percentile)
-    for i, d in zip(group, sparse, strict=True):
-      sent[i] = d
-    size += (BYTES_PER_WEIGHT + BYTES_PER_INDEX) * tf.cast(kept, tf.int64)
-  return sent, size
-
-
-def _divergence(network: networks.Network, targets: list[Natural]) -> tf.Tensor:
-  """KL_1 + KL_2 where the variables stand, float32 nats."""
-  divergences = [
-    gaussians.kl_divergence(weight.natural(), target)
-    for weight, target in zip(network.gaussian, targets, strict=True)
-  ]
-  return tf.cast(tf.add_n(divergences), tf.float32)
-
-
-def _num_weights(weights: list[Any]) -> int:
-  return sum(tf.TensorShape(weight.shape).num_elements() for weight in weights)

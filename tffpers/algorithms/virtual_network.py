@@ -88,6 +88,14 @@ class Network:
       [tf.broadcast_to(tf.math.log(w.prior.scale), w.shape) for w in self.shared],
     )
 
+  def initial_posterior(self, start: str) -> list[Natural]:
+    """s⁰."""
+    loc, log_scale = self.initial_moments(start)
+    return [
+      gaussians.from_moments(m, tf.exp(tf.cast(ls, tf.float64)))
+      for m, ls in zip(loc, log_scale, strict=True)
+    ]
+
   def layer_groups(self) -> list[list[int]]:
     """Positions in `shared` of each layer's weights, layer by layer."""
     groups: dict[int, list[int]] = {}

@@ -70,6 +70,10 @@ def _leaves(tff_type: tff.Type, path: tuple[str, ...]) -> Iterable[Leaf]:
       f'Received: {"/".join(path) or "value"} of type {tff_type}'
     )
   shape = tff_type.shape
+  if np.dtype(tff_type.dtype).kind in 'USO' and shape != ():
+    raise TypeError(
+      f'Strings must be scalars. Received: {"/".join(path) or "value"} of type {tff_type}'
+    )
   yield Leaf('/'.join(path), np.dtype(tff_type.dtype), None if shape is None else tuple(shape))
 
 
