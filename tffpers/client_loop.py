@@ -170,7 +170,10 @@ def model_gradients(
   with tf.GradientTape() as tape, seeds.keras_randomness(seed):
     prediction = bound.model(batch['x'], training=True)
     losses, weights = modelling.per_target_losses(loss_fn, batch['y'], prediction)
-    loss_sum, weight_sum = tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
+    if weights is None:
+      loss_sum, weight_sum = tf.reduce_sum(losses), tf.cast(tf.size(losses), tf.float32)
+    else:
+      loss_sum, weight_sum = tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
     objective = tf.math.divide_no_nan(loss_sum, weight_sum)
     if bound.model.losses:
       objective += tf.add_n([tf.cast(loss, tf.float32) for loss in bound.model.losses])
@@ -207,6 +210,7 @@ def evaluate(
     batch = tf.nest.map_structure(lambda t: t[start : start + EVALUATION_BATCH], data)
     prediction = predict(batch['x'], start // EVALUATION_BATCH)
     losses, weights = modelling.per_target_losses(loss_fn, batch['y'], prediction)
+    weights = tf.ones_like(losses) if weights is None else weights
     for metric in metrics:
       metric.update_state(batch['y'], prediction, sample_weight=weights)
     return (

@@ -142,7 +142,9 @@ def build_model(
   return model
 
 
-def per_target_losses(loss_fn: LossFn, y: Any, prediction: Any) -> tuple[tf.Tensor, tf.Tensor]:
+def per_target_losses(
+  loss_fn: LossFn, y: Any, prediction: Any
+) -> tuple[tf.Tensor, tf.Tensor | None]:
   """Losses and weights of every target of a batch, unreduced.
 
   Args:
@@ -153,7 +155,8 @@ def per_target_losses(loss_fn: LossFn, y: Any, prediction: Any) -> tuple[tf.Tens
     prediction: What the model returned for the batch.
 
   Returns:
-    `(losses, weights)`, float32, of the same shape, [b] or [b, time].
+    `(losses, weights)`, float32, of the same shape, [b] or [b, time]; weights are None
+    where all count the same.
 
   Raises:
     ValueError: The loss is already reduced to a scalar.
@@ -166,7 +169,7 @@ def per_target_losses(loss_fn: LossFn, y: Any, prediction: Any) -> tuple[tf.Tens
       f'taken per target. Received: a scalar from loss_fn={loss_fn!r}'
     )
   weigh = getattr(loss_fn, 'weights', None)
-  return losses, tf.ones_like(losses) if weigh is None else tf.cast(weigh(y), tf.float32)
+  return losses, None if weigh is None else tf.cast(weigh(y), tf.float32)
 
 
 def as_keras_metrics(metrics: list[Metric]) -> list[tf.keras.metrics.Metric]:

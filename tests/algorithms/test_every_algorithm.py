@@ -212,8 +212,9 @@ def test_v14_every_path_to_the_server_is_a_declared_aggregate_of_the_update(name
   found = aggregations(process.next)
   assert {uri for uri, _ in found} <= {'federated_aggregate', 'federated_sum'}
   members = sorted((leaf_types(m) if isinstance(m, tff.StructType) else [str(m)]) for _, m in found)
-  # num_clients, num_training and num_nonfinite; the weights' sum for totals and for the mean.
-  counts = [['float32']] * (1 if name.startswith('virtual') else 2) + [['int32']] * 3
+  # The number of clients, their weights and how many withhold theirs; besides, VIRTUAL counts
+  # the clients with data and a mean needs the sum of the weights.
+  counts = [['float32', 'int32', 'int32'], ['int32' if name.startswith('virtual') else 'float32']]
   assert members == sorted([value, *counts])
   assert aggregations(process.evaluate) == []
   assert aggregations(process.initialize_client) == []

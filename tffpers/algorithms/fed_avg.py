@@ -116,7 +116,7 @@ def build_fed_avg(
       client_update, spec, training, local_gradients or mean_loss_gradients
     ),
     server_update=functools.partial(server_update, server_optimizer),
-    finish_client=lambda pending, reply: pending,
+    finish_client=None,
     evaluate=functools.partial(evaluate, loss_fn),
   )
   hyper_parameters = {

@@ -113,11 +113,12 @@ class Algorithm:
     initialize_client: `(bound, info) -> client`.
     message: `(server) -> message`, what every client of a round and of an evaluation
       receives.
-    client_update: `(bound, message, num_training, client, data) -> ClientOutput`;
-      num_training counts the round's clients that have data.
+    client_update: `(bound, message, num_training, client, data) -> ClientOutput`.
     server_update: `(server, aggregate, totals) -> (server, reply, metrics)`.
     finish_client: `(pending, reply) -> client`: the last word of a round, after the
-      server's.
+      server's; None if what is pending is the client's state already.
+    counts_training: Whether num_training counts the round's clients that have data,
+      which costs a sum before the training; else it is 0.
     evaluate: `(bound, metrics, message, client, data) -> {'server': …, 'client': …}`.
     report: Optional `(bound, server) -> metrics` for evaluated rounds.
   """
@@ -127,9 +128,10 @@ class Algorithm:
   message: Callable[[Any], Any]
   client_update: Callable[..., ClientOutput]
   server_update: Callable[..., tuple[Any, Any, dict[str, tf.Tensor]]]
-  finish_client: Callable[[Any, Any], Any]
+  finish_client: Callable[[Any, Any], Any] | None
   evaluate: Callable[..., dict[str, dict[str, tf.Tensor]]]
   report: Callable[..., dict[str, tf.Tensor]] | None = None
+  counts_training: bool = False
 
 
 def build(
@@ -260,40 +262,53 @@ def _next(
     new = ServerState(model, aggregator, state.seed, state.round + 1)
     return new, reply, {**metrics, **totals._asdict()}
 
-  reply_type = server_update.type_signature.result[1]
-  finish_client = tff.tensorflow.computation(algorithm.finish_client, (pending_type, reply_type))
   data_type = local.client_update.type_signature.parameter[3]
+  count_training = _count_training(data_type) if algorithm.counts_training else None
 
-  @tff.tensorflow.computation(data_type)
-  def has_data(data):
-    return tf.cast(client_loop.num_rows(data['train']) > 0, tf.int32)
+  @tff.tensorflow.computation(update_type.weight, update_type.nonfinite)
+  def own_totals(weight, nonfinite):
+    return RoundTotals(1, weight, nonfinite)
 
   @tff.federated_computation(
     server_type, local.client_type, tff.FederatedType(data_type, tff.CLIENTS)
   )
   def next_round(server, clients, data):
-    num_clients = tff.federated_sum(tff.federated_value(1, tff.CLIENTS))
-    num_training = tff.federated_sum(tff.federated_map(has_data, data))
+    if count_training:
+      num_training = tff.federated_broadcast(count_training(data))
+    else:
+      num_training = tff.federated_value(0, tff.CLIENTS)
     message = tff.federated_broadcast(tff.federated_map(local.message, server.model))
-    output = tff.federated_map(
-      local.client_update, (message, tff.federated_broadcast(num_training), clients, data)
-    )
+    output = tff.federated_map(local.client_update, (message, num_training, clients, data))
     update = output.update
     aggregated = aggregation.next(
       server.aggregator, update.value, *([update.weight] if weighted else [])
     )
-    totals = tff.federated_zip(
-      RoundTotals(
-        num_clients, tff.federated_sum(update.weight), tff.federated_sum(update.nonfinite)
-      )
-    )
+    # One sum of three numbers: each sum costs a call per client.
+    totals = tff.federated_sum(tff.federated_map(own_totals, (update.weight, update.nonfinite)))
     new_server, reply, metrics = tff.federated_map(
       server_update, (server, aggregated.result, aggregated.state, totals)
+    )
+    if algorithm.finish_client is None:
+      return new_server, output.pending, metrics, output.metrics
+    finish_client = tff.tensorflow.computation(
+      algorithm.finish_client, (pending_type, reply.type_signature.member)
     )
     new_clients = tff.federated_map(finish_client, (output.pending, tff.federated_broadcast(reply)))
     return new_server, new_clients, metrics, output.metrics
 
   return next_round
+
+
+def _count_training(data_type: tff.Type) -> tff.Computation:
+  @tff.tensorflow.computation(data_type)
+  def has_data(data):
+    return tf.cast(client_loop.num_rows(data['train']) > 0, tf.int32)
+
+  @tff.federated_computation(tff.FederatedType(data_type, tff.CLIENTS))
+  def count(data):
+    return tff.federated_sum(tff.federated_map(has_data, data))
+
+  return count
 
 
 def _evaluate(local: _Local, server_type: tff.FederatedType) -> tff.Computation:

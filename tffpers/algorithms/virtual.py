@@ -185,6 +185,7 @@ def _algorithm(settings: Settings) -> template.Algorithm:
     finish_client=virtual_client.finish_client,
     evaluate=functools.partial(evaluate, settings),
     report=functools.partial(report, settings),
+    counts_training=True,
   )
 
 
