@@ -43,6 +43,8 @@ def start(default, how):
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
+    # A test run in the background of a shell has SIGINT ignored, and so would its children.
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     env=env,
   )
 
