@@ -19,39 +19,15 @@ import virtual_methods
 from absl import flags
 
 from tffpers import datasets
-from tffpers.keras import metrics, models
+from tffpers.keras import models
 
 FLAGS = flags.FLAGS
 for module in (common, virtual_methods):
   flags.adopt_module_key_flags(module)
 
-PAPER = {
-  'dataset': 'mnist',
-  'network': 'mlp',
-  'num_clients': 100,
-  'rounds': 100,
-  'clients_per_round': 10,
-  'epochs': 20,
-  'batch_size': 20,
-  'client_learning_rate': 0.1,
-  'clip_norm': 0.0,
-  'beta': 1e-4,
-  'scale_learning_rate_multiplier': 3000.0,
-  'evaluate_every': 5,
-}
-PRESETS = {
-  'paper': PAPER,
-  'quick': {
-    **PAPER,
-    'dataset': 'digits',
-    'num_clients': 20,
-    'rounds': 30,
-    'epochs': 10,
-  },
-}
 DATASETS = ('mnist', 'pmnist', 'femnist', 'fashion_mnist', 'digits', 'permuted_digits')
 
-common.define_presets(PRESETS, 'paper')
+common.define_presets(virtual_methods.PRESETS, 'paper')
 flags.DEFINE_enum('dataset', None, DATASETS, 'Which images.')
 flags.DEFINE_enum('network', None, ['mlp', 'cnn'], 'MLP 2×100, or two convolutions before it.')
 flags.DEFINE_integer('num_clients', None, 'Number of clients K.', lower_bound=1)
@@ -65,25 +41,15 @@ def load() -> tuple[datasets.FederatedDataset, datasets.FederatedDataset]:
   return getattr(datasets, f'load_{FLAGS.dataset}')(FLAGS.data_dir, **arguments)
 
 
-def image_metrics() -> list[tf.keras.metrics.Metric]:
-  """Accuracy and how far the probabilities can be trusted."""
-  return [
-    tf.keras.metrics.SparseCategoricalAccuracy('accuracy'),
-    metrics.NegativeLogLikelihood('nll'),
-    metrics.ExpectedCalibrationError(name='ece'),
-    metrics.predictive_entropy,
-  ]
-
-
 def main() -> None:
   """Loads, runs and reports."""
-  common.apply_preset(PRESETS, FLAGS.preset)
+  common.apply_preset(virtual_methods.PRESETS, FLAGS.preset)
   train, test = load()
   train, validation = common.hold_out(train)
   network = {'mlp': models.mlp, 'cnn': getattr(models, 'cnn', None)}[FLAGS.network]
   model_fn = functools.partial(network, input_shape=tuple(train.element_spec[0].shape))
   loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-  methods = virtual_methods.builders(train, model_fn, loss, image_metrics)
+  methods = virtual_methods.builders(train, model_fn, loss, virtual_methods.classifier_metrics)
   common.report(common.run_methods(methods, train, test, validation, FLAGS.dataset))
 
 

@@ -9,8 +9,35 @@ from absl import flags
 
 from tffpers import datasets, modelling, process
 from tffpers.algorithms import build_fed_avg, build_fed_prox, build_virtual
+from tffpers.keras import metrics
 
 FLAGS = flags.FLAGS
+
+# Images; other data change what they must.
+PAPER = {
+  'dataset': 'mnist',
+  'network': 'mlp',
+  'num_clients': 100,
+  'rounds': 100,
+  'clients_per_round': 10,
+  'epochs': 20,
+  'batch_size': 20,
+  'client_learning_rate': 0.1,
+  'clip_norm': 0.0,
+  'beta': 1e-4,
+  'scale_learning_rate_multiplier': 3000.0,
+  'evaluate_every': 5,
+}
+PRESETS = {
+  'paper': PAPER,
+  'quick': {
+    **PAPER,
+    'dataset': 'digits',
+    'num_clients': 20,
+    'rounds': 30,
+    'epochs': 10,
+  },
+}
 
 METHODS = {
   'fed_avg': 'FedAvg',
@@ -106,3 +133,13 @@ def builders(
     ),
   }
   return {name: known[name] for name in FLAGS.method}
+
+
+def classifier_metrics() -> list[tf.keras.metrics.Metric]:
+  """Accuracy and how far the probabilities can be trusted."""
+  return [
+    tf.keras.metrics.SparseCategoricalAccuracy('accuracy'),
+    metrics.NegativeLogLikelihood('nll'),
+    metrics.ExpectedCalibrationError(name='ece'),
+    metrics.predictive_entropy,
+  ]

@@ -14,7 +14,6 @@ import environment  # isort: skip  # noqa: F401
 
 import common
 import tensorflow as tf
-import virtual_images
 import virtual_methods
 from absl import flags
 
@@ -63,7 +62,7 @@ def main() -> None:
     num_classes=NUM_CLASSES[FLAGS.sensors],
   )
   loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-  methods = virtual_methods.builders(train, model_fn, loss, virtual_images.image_metrics)
+  methods = virtual_methods.builders(train, model_fn, loss, virtual_methods.classifier_metrics)
   common.report(common.run_methods(methods, train, test, validation, FLAGS.sensors))
 
 

@@ -33,7 +33,6 @@ import study_posteriors
 import study_tuning
 import study_uncertainty
 import tensorflow as tf
-import virtual_images
 import virtual_methods
 from absl import flags
 from study_setting import Setting
@@ -44,13 +43,11 @@ from tffpers.keras import models
 FLAGS = flags.FLAGS
 for module in (common, virtual_methods):
   flags.adopt_module_key_flags(module)
-for flag in ('num_clients', 'network'):
-  flags.declare_key_flag(flag)
 
 STUDIES = ('statistics', 'grid', 'beta', 'curves', 'snr', 'pruning', 'uncertainty')
 PRESETS = {
-  'paper': virtual_images.PRESETS['paper'],
-  'small': {**virtual_images.PRESETS['quick'], 'rounds': 30, 'evaluate_every': 1},
+  'paper': virtual_methods.PRESETS['paper'],
+  'small': {**virtual_methods.PRESETS['quick'], 'rounds': 30, 'evaluate_every': 1},
 }
 # Where a data set has settings of its own in the paper.
 PAPER_CHANGES = {
@@ -86,11 +83,10 @@ flags.DEFINE_list('study', list(STUDIES), 'Which studies.')
 flags.register_validator(
   'study', lambda names: set(names) <= set(STUDIES), f'must be some of {",".join(STUDIES)}'
 )
-# virtual_images, whose settings and metrics these are, has its own presets and data sets.
-flags.DEFINE_enum(
-  'preset', 'small', list(PRESETS), 'Settings of flags that are not given.', allow_override=True
-)
-flags.DEFINE_enum('dataset', None, DATASETS, 'Which data.', allow_override=True)
+flags.DEFINE_enum('preset', 'small', list(PRESETS), 'Settings of flags that are not given.')
+flags.DEFINE_enum('dataset', None, DATASETS, 'Which data.')
+flags.DEFINE_enum('network', None, ['mlp', 'cnn'], 'MLP 2×100, or two convolutions before it.')
+flags.DEFINE_integer('num_clients', None, 'Number of clients K, where the data leave it open.')
 
 
 def apply_preset() -> None:
@@ -122,7 +118,7 @@ def setting() -> Setting:
     folder=pathlib.Path(FLAGS.output_dir),
     train=train,
     test=test,
-    methods=virtual_methods.builders(train, model_fn, loss, virtual_images.image_metrics),
+    methods=virtual_methods.builders(train, model_fn, loss, virtual_methods.classifier_metrics),
     rounds=FLAGS.rounds,
     clients_per_round=FLAGS.clients_per_round,
     evaluate_every=FLAGS.evaluate_every,
