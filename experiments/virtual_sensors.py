@@ -30,7 +30,7 @@ PRESETS = {
     'clients_per_round': 10,
     'epochs': 20,
     'batch_size': 20,
-    'client_learning_rate': 0.03,
+    'client_learning_rate': 0.01,
     'clip_norm': 0.0,
     'beta': 1e-4,
     'scale_learning_rate_multiplier': 3000.0,

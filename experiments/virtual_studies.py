@@ -53,9 +53,9 @@ PRESETS = {
 PAPER_CHANGES = {
   'pmnist': {'rounds': 250},
   'femnist': {'rounds': 250},
-  'har': {'rounds': 30, 'client_learning_rate': 0.03},
-  'vsn': {'rounds': 25, 'client_learning_rate': 0.03},
-  'watch': {'rounds': 30, 'client_learning_rate': 0.03},
+  'har': {'rounds': 30, 'client_learning_rate': 0.01},
+  'vsn': {'rounds': 25, 'client_learning_rate': 0.01},
+  'watch': {'rounds': 30, 'client_learning_rate': 0.01},
 }
 GRIDS = {
   'paper': {'learning_rates': study_tuning.LEARNING_RATES, 'betas': study_tuning.BETAS},
