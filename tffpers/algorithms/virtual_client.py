@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tffpers import client_loop, factors, gaussians, modelling
+from tffpers import keras as tffpers_keras
 from tffpers.algorithms import template
 from tffpers.algorithms import virtual_network as networks
 from tffpers.algorithms.virtual_settings import Settings
@@ -200,16 +201,17 @@ def _gradients(
   ]
 
   def gradients_fn(batch, seed):
-    gradients, loss_sum, weight_sum = client_loop.model_gradients(
-      network.bound, settings.loss_fn, batch, seed, network.trained
-    )
-    by_loc, by_log_scale = zip(
-      *(
-        gaussians.kl_gradient(weight.loc, weight.scale, loc, lam, kl_weight)
-        for weight, (loc, lam) in zip(network.gaussian, scaled, strict=True)
-      ),
-      strict=True,
-    )
+    with tffpers_keras.scales_computed_once():
+      gradients, loss_sum, weight_sum = client_loop.model_gradients(
+        network.bound, settings.loss_fn, batch, seed, network.trained
+      )
+      by_loc, by_log_scale = zip(
+        *(
+          gaussians.kl_gradient(weight.loc, weight.scale, loc, lam, kl_weight)
+          for weight, (loc, lam) in zip(network.gaussian, scaled, strict=True)
+        ),
+        strict=True,
+      )
     kl = [*by_loc, *by_log_scale]
     total = [a + b for a, b in zip(gradients, kl, strict=False)] + gradients[len(kl) :]
     return total, loss_sum, weight_sum

@@ -2,6 +2,7 @@
 
 from tffpers.keras import layers, models, noise
 from tffpers.keras.hierarchical import hierarchical
+from tffpers.keras.layers.gaussian import scales_computed_once
 from tffpers.keras.posteriors import (
   deterministic_weights,
   gates,
@@ -23,5 +24,6 @@ __all__ = [
   'noise',
   'private_gaussian_weights',
   'project_gates',
+  'scales_computed_once',
   'shared_gaussian_weights',
 ]

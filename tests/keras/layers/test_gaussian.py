@@ -6,6 +6,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tffpers import gaussians
+from tffpers.keras import scales_computed_once
 from tffpers.keras.backend import keras
 from tffpers.keras.layers import BayesianDense
 
@@ -120,3 +121,37 @@ def test_a_registered_prior_is_saved_by_name_and_others_are_refused():
 def test_a_prior_must_return_a_normal_of_the_weights_shape(prior, error):
   with pytest.raises(error, match=r'kernel|[Ii]ncompatible'):
     dense(prior=prior)
+
+
+def test_scales_computed_once_is_one_tensor_inside_and_leaves_values_and_gradients_alone():
+  layer = dense(2, initial_scale=0.3)
+
+  def value_and_gradient():
+    with tf.GradientTape() as tape:
+      value = tf.reduce_sum(layer.kernel.variance(tf.float32) + layer.kernel.scale)
+    return value, tape.gradient(value, layer.kernel.log_scale)
+
+  apart = value_and_gradient()
+  with scales_computed_once():
+    assert layer.kernel.scale is layer.kernel.scale
+    together = value_and_gradient()
+  for a, b in zip(apart, together, strict=True):
+    np.testing.assert_array_equal(a, b)
+  layer.kernel.log_scale.assign(tf.zeros([3, 2]))
+  np.testing.assert_array_equal(layer.kernel.scale, np.ones([3, 2]))
+
+
+def test_scales_computed_once_can_first_be_used_in_a_loop_body():
+  layer = dense(2, initial_scale=0.5)
+
+  @tf.function
+  def total():
+    with scales_computed_once():
+      looped = tf.while_loop(
+        lambda i, _: i < 2,
+        lambda i, sum_: (i + 1, sum_ + tf.reduce_sum(layer.kernel.scale)),
+        (0, 0.0),
+      )[1]
+      return looped + tf.reduce_sum(layer.kernel.scale)
+
+  assert total() == 9.0

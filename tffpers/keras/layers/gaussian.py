@@ -4,8 +4,10 @@ Parametrised by mean μ (`loc`) and ln σ (`log_scale`). KL(N(μ, σ²) ‖ N(m,
 function of μ plus a function of ln σ, so two weight regularizers carry it exactly.
 """
 
+import contextlib
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 from tensorflow_probability import distributions as tfd
@@ -17,6 +19,35 @@ from tffpers.keras.layers.priors import check_prior
 
 MIN_SCALE = 1e-8
 MAX_SCALE = 1e4
+
+
+class _Memo(threading.local):
+  def __init__(self):
+    self.scales: dict[tuple[int, int], tf.Tensor] | None = None
+
+
+_memo = _Memo()
+
+
+@contextlib.contextmanager
+def scales_computed_once() -> Iterator[None]:
+  """Makes every weight's σ one tensor for all that uses it inside the block.
+
+  The exponential is the dearest of a training step's element-wise operations, and a
+  step needs σ in the layer and again in the divergence. Weights must not be assigned
+  inside the block: σ would stay what it was.
+
+  >>> from tffpers.keras import layers
+  >>> layer = layers.BayesianDense(2)
+  >>> layer.build([None, 3])
+  >>> with scales_computed_once():
+  ...   assert layer.kernel.scale is layer.kernel.scale
+  """
+  outer, _memo.scales = _memo.scales, {}
+  try:
+    yield
+  finally:
+    _memo.scales = outer
 
 
 @tf.custom_gradient
@@ -89,7 +120,13 @@ class GaussianWeight:
   @property
   def scale(self) -> tf.Tensor:
     """Standard deviations σ, in [1e-8, 1e4]."""
-    return tf.exp(self._clipped())
+    if _memo.scales is None:
+      return tf.exp(self._clipped())
+    # A tensor of a loop's or branch's body cannot be used outside it.
+    key = id(self), id(tf.compat.v1.get_default_graph())
+    if key not in _memo.scales:
+      _memo.scales[key] = tf.exp(self._clipped())
+    return _memo.scales[key]
 
   @property
   def posterior(self) -> tfd.Normal:
@@ -109,7 +146,7 @@ class GaussianWeight:
 
   def variance(self, dtype: tf.DType) -> tf.Tensor:
     """Variances σ² as a tensor of `dtype`."""
-    return tf.cast(tf.exp(2.0 * self._clipped()), dtype)
+    return tf.cast(tf.square(self.scale), dtype)
 
   def perturbation(self, seed: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """σ·ε with ε a function of `seed` [2]: a sample of the weight minus its mean."""
