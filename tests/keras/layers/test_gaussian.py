@@ -133,8 +133,8 @@ def test_scales_computed_once_is_one_tensor_inside_and_leaves_values_and_gradien
 
   apart = value_and_gradient()
   with scales_computed_once():
-    assert layer.kernel.scale is layer.kernel.scale
     together = value_and_gradient()
+    assert layer.kernel.scale is layer.kernel.scale
   for a, b in zip(apart, together, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-6)
   layer.kernel.log_scale.assign(tf.zeros([3, 2]))

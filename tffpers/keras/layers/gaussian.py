@@ -35,7 +35,8 @@ def scales_computed_once() -> Iterator[None]:
 
   The exponential is the dearest of a training step's element-wise operations, and a
   step needs σ in the layer and again in the divergence. Weights must not be assigned
-  inside the block: σ would stay what it was.
+  inside the block: σ would stay what it was. What differentiates through σ must be
+  the first to use it: a gradient tape does not know tensors made before it.
 
   >>> from tffpers.keras import layers
   >>> layer = layers.BayesianDense(2)
