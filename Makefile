@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 LOCKS := requirements/lock.txt requirements/data.txt
 
-.PHONY: run test check lock gpu bench clean
+.PHONY: run test check lock gpu bench studies clean
 
 run: $(STAMP)
 	$(BIN)/python experiments/virtual_shakespeare.py --preset=quick --output_dir=runs/virtual_shakespeare
@@ -19,6 +19,11 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/python benchmarks/virtual.py
+
+# Tables and figures of VIRTUAL's studies on digits; half an hour.
+studies: $(STAMP)
+	$(BIN)/python experiments/virtual_studies.py --preset=small --output_dir=runs/virtual_studies
 
 # CUDA libraries for the same TensorFlow.
 gpu: $(STAMP)
