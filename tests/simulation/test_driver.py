@@ -267,9 +267,22 @@ def test_personalize_is_measured_at_the_end_and_not_stored():
   losses = [row['personalized_client_loss'] for row in result.clients.values()]
   assert np.all(np.isfinite(losses))
   assert result.summary['clients_after']['loss_mean'] == pytest.approx(np.mean(losses))
-  before = [row['client_loss'] for row in result.clients.values()]
+  before = [row['server_loss'] for row in result.clients.values()]
   assert result.summary['clients_before']['loss_mean'] == pytest.approx(np.mean(before))
   assert np.mean(losses) < np.mean(before)
+
+
+def test_personalize_every_gives_the_columns_of_those_rounds():
+  process = toy_process.build(personalize=True)
+  result = run(
+    process, toy_process.data(), rounds=5, clients_per_round=1, evaluate_every=1, personalize_every=2
+  )
+  column = 'personalized_clients_loss_mean'
+  assert [row['round'] for row in result.history if column in row] == [2, 4, 5]
+  last = [row['personalized_client_loss'] for row in result.clients.values()]
+  assert result.history[-1][column] == pytest.approx(np.mean(last))
+  toy_states = run(process, toy_process.data(), rounds=5, clients_per_round=1)
+  assert result.server_state.mean == toy_states.server_state.mean
 
 
 def test_f8_many_clients_in_one_round(process):

@@ -98,7 +98,9 @@ def test_summary_has_exactly_the_fixed_keys(finished):
   assert list(summary['clients']) == list(summary['clients_after']) == CLIENTS
   assert list(summary['server']) == ['accuracy', 'loss']
   assert summary['clients_after'] == summary['clients']
-  assert summary['clients_before'] is None
+  assert list(summary['clients_before']) == CLIENTS
+  measured = [row['server_accuracy'] for row in result.clients.values() if row['num_test']]
+  assert summary['clients_before']['accuracy_mean'] == pytest.approx(np.mean(measured))
   assert summary['clients']['nll'] is None
   assert summary['clients']['accuracy_p50'] == result.history[-1]['clients_accuracy_p50']
   assert (summary['method'], summary['dataset'], summary['seed']) == ('toy', 'counting', 3)

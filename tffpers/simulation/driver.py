@@ -25,6 +25,7 @@ def run(
   test_data: border.Dataset | None = None,
   validation_data: border.Dataset | None = None,
   evaluate_every: int = 1,
+  personalize_every: int | None = None,
   output_dir: str | os.PathLike[str] | None = None,
   resume: bool = False,
   progress: bool = True,
@@ -53,6 +54,9 @@ def run(
       evaluated too, with the state a new client starts with.
     validation_data: Data to choose the best round by, and of algorithms that need it.
     evaluate_every: All clients are evaluated every so many rounds, and after the last.
+    personalize_every: Clients are evaluated after the process's `personalize` too, every
+      so many rounds (of those that are evaluated) and after the last; None does it after
+      the last only. No state is changed by it.
     output_dir: Folder for `config.json`, `metrics.csv`, `clients.csv`, `summary.json`,
       `curves.png`, `clients.png`, `tensorboard/` and `state.sqlite`. None writes nothing.
     resume: Whether to continue a run found in `output_dir`; without one it starts.
@@ -82,6 +86,7 @@ def run(
   _check_arguments(
     rounds=rounds,
     evaluate_every=evaluate_every,
+    personalize_every=personalize_every,
     seed=seed,
     clients_per_round=clients_per_round,
     on_client_error=on_client_error,
@@ -101,6 +106,7 @@ def run(
     rounds=rounds,
     clients_per_round=clients_per_round,
     evaluate_every=evaluate_every,
+    personalize_every=personalize_every,
     sampler='uniform' if sample_fn is None else 'custom',
     on_client_error=on_client_error,
     num_classes=num_classes,
@@ -140,6 +146,7 @@ def _check_arguments(
   *,
   rounds: int,
   evaluate_every: int,
+  personalize_every: int | None,
   seed: int,
   clients_per_round: int | None,
   on_client_error: str,
@@ -147,6 +154,7 @@ def _check_arguments(
   for name, value, low in (
     ('rounds', rounds, 1),
     ('evaluate_every', evaluate_every, 1),
+    ('personalize_every', 1 if personalize_every is None else personalize_every, 1),
     ('seed', seed, None),
     ('clients_per_round', 1 if clients_per_round is None else clients_per_round, 1),
   ):

@@ -26,8 +26,11 @@ def evaluated(results: Results, process: process_lib.PersonalizedProcess) -> Row
 
   Returns:
     `num_evaluated`; `server_<metric>` on the pooled data; `clients_<metric>_<statistic>`
-    with the statistics of `metrics.summarize`; `clients_<accuracy>_share_worse`, the
-    share of clients for whom the server's model is better than their own.
+    with the statistics of `metrics.summarize`, and `after_<metric>_<statistic>` where a
+    process measures clients `before` local training and after it too;
+    `server_<metric>_<statistic>`, the server's model over clients;
+    `clients_<accuracy>_share_worse`, the share of clients for whom the server's model is
+    better than their own.
   """
   columns: Row = {'num_evaluated': len(results)}
   values, names = {}, [x.path for x in codec.leaves(process.evaluate.type_signature.result)]
@@ -39,8 +42,7 @@ def evaluated(results: Results, process: process_lib.PersonalizedProcess) -> Row
     sizes = _sizes(results, model)
     if model == 'server':
       columns[f'server_{metric}'] = metrics.weighted_mean(values[path], sizes)
-    else:
-      columns.update(_statistics(_PREFIXES.get(model, model), metric, values[path], sizes))
+    columns.update(_statistics(_PREFIXES.get(model, model), metric, values[path], sizes))
   accuracy = metrics.accuracy_name(name.partition('/')[2] for name in names)
   if {f'server/{accuracy}', f'client/{accuracy}'} <= set(names):
     columns[f'clients_{accuracy}_share_worse'] = metrics.share_worse_than(

@@ -121,6 +121,11 @@ class Run:
   def _evaluates(self, number: int) -> bool:
     return number % self.config['evaluate_every'] == 0 or number == self.config['rounds']
 
+  def _personalizes(self, number: int) -> bool:
+    every = self.config['personalize_every']
+    due = number == self.config['rounds'] or (every is not None and number % every == 0)
+    return due and self.population.process.personalize is not None
+
   def _round(self, position: _Position, number: int) -> _Position:
     before, server = position
     started = time.perf_counter()
@@ -147,8 +152,10 @@ class Run:
     if 'test' in datasets:
       results = evaluation.evaluate(states, 'test')
       row |= history_lib.evaluated(results, process)
-      if process.personalize is not None and progress.round == self.config['rounds']:
+      if self._personalizes(progress.round):
         personalized = evaluation.evaluate(states, 'test', personalized=True)
+        columns = history_lib.evaluated(personalized, process)
+        row |= {f'personalized_{name}': value for name, value in columns.items()}
     if 'validation' in datasets:
       validated = history_lib.evaluated(evaluation.evaluate(states, 'validation'), process)
       row |= {f'validation_{name}': value for name, value in validated.items()}

@@ -30,7 +30,7 @@ def summarize(
   """
   row = dict(progress.history[-1]) if progress.history else {}
   accuracy, totals = metrics.history_accuracy(row), progress.totals
-  points = {process.evaluation_point: _clients(row, accuracy)}
+  points = _points(row, accuracy, process)
   personalized = {
     key: record['personalized']
     for key, record in sorted(progress.records.items())
@@ -39,7 +39,7 @@ def summarize(
   if personalized:
     # With a personalising phase of its own, that is what "after" means.
     points = {
-      'before': _clients(row, accuracy),
+      'before': points.get('before', _clients(row, accuracy)),
       'after': _clients(history_lib.evaluated(personalized, process), accuracy),
     }
   best_round, selected_on = history_lib.best(progress.history)
@@ -64,13 +64,29 @@ def summarize(
   }
 
 
-def _clients(row: Mapping[str, Any], accuracy: str | None) -> dict[str, Any]:
+def _points(
+  row: Mapping[str, Any], accuracy: str | None, process: process_lib.PersonalizedProcess
+) -> dict[str, dict[str, Any]]:
+  """Clients before and after local training, as far as both were measured.
+
+  Before it a client has the server's model, where the server has a whole one.
+  """
+  points = {process.evaluation_point: _clients(row, accuracy)}
+  for point, prefix in (('before', 'server'), ('after', 'after')):
+    if f'{prefix}_loss_mean' in row:
+      points.setdefault(point, _clients(row, accuracy, prefix))
+  return points
+
+
+def _clients(
+  row: Mapping[str, Any], accuracy: str | None, prefix: str = 'clients'
+) -> dict[str, Any]:
   return {
-    **{f'accuracy_{name}': _value(row, f'clients_{accuracy}_{name}') for name in _STATISTICS},
-    'worst10_mean': _value(row, f'clients_{accuracy}_worst10_mean'),
-    'loss_mean': _value(row, 'clients_loss_mean'),
-    'nll': _value(row, 'clients_nll_weighted'),
-    'ece': _value(row, 'clients_ece_weighted'),
+    **{f'accuracy_{name}': _value(row, f'{prefix}_{accuracy}_{name}') for name in _STATISTICS},
+    'worst10_mean': _value(row, f'{prefix}_{accuracy}_worst10_mean'),
+    'loss_mean': _value(row, f'{prefix}_loss_mean'),
+    'nll': _value(row, f'{prefix}_nll_weighted'),
+    'ece': _value(row, f'{prefix}_ece_weighted'),
   }
 
 
