@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import matplotlib.image
+import numpy as np
 import pytest
 import tensorflow as tf
 import toy_process
