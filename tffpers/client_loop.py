@@ -57,6 +57,14 @@ class LocalTraining:
       raise ValueError(f"The optimizer's numbers must be finite. Received: {dict(rates)}")
 
 
+def extra_passes(training: LocalTraining, **epochs: int) -> LocalTraining | None:
+  """The same training for another number of passes, given by name; None for 0 of them."""
+  ((name, value),) = epochs.items()
+  if not isinstance(value, numbers.Integral) or value < 0:
+    raise ValueError(f'{name} must be an integer ≥ 0. Received: {name}={value!r}')
+  return dataclasses.replace(training, epochs=value) if value else None
+
+
 class LocalResult(NamedTuple):
   """What one client's training added up to.
 

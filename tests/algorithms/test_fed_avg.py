@@ -287,3 +287,22 @@ def test_mixed_precision_trains_float32_variables(mixed_precision):
   server, _, _, (metrics,) = toy.run(process, [10], [[0]])
   assert server.model.weights.trainable[0].dtype == np.float32
   assert np.isfinite(metrics['loss'])
+
+
+def test_fine_tuning_trains_the_servers_model_and_changes_no_state():
+  process = linear(batch_size=1, fine_tune_epochs=2)
+  server, clients = start(process, 1.0)
+  # One example x = 1, y = 0 in each of two passes: w ← 0.9 w.
+  (tuned,), (metrics,) = process.personalize(server, clients[:1], [client([1], [0])])
+  np.testing.assert_allclose(tuned.weights.trainable[0], 0.81, rtol=1e-6)
+  assert metrics['num_steps'] == 2
+  np.testing.assert_array_equal(server.model.weights.trainable[0], [[1.0]])
+
+
+def test_without_fine_tuning_there_is_no_personalize():
+  assert linear().personalize is None
+
+
+def test_negative_fine_tune_epochs_are_refused_by_name():
+  with pytest.raises(ValueError, match='fine_tune_epochs=-1'):
+    linear(fine_tune_epochs=-1)

@@ -6,7 +6,8 @@ Deep Networks from Decentralized Data*, AISTATS 2017, arXiv 1602.05629, Algorith
 One round: every client of the round starts from the server's weights w, trains E
 epochs of mini-batch SGD and sends w_k − w and n_k, its number of examples. The
 server sets w ← w + Σ_k n_k (w_k − w) / Σ_k n_k. The client keeps the model that it
-trained last: that one is its personal model.
+trained last: that one is its personal model. With fine-tuning its personal model is the
+server's, trained some epochs more on its own data (FedAvg + fine-tune).
 """
 
 import functools
@@ -61,6 +62,7 @@ def build_fed_avg(
   server_optimizer: tff.learning.optimizers.Optimizer | None = None,
   aggregator: tff.aggregators.WeightedAggregationFactory | None = None,
   local_gradients: LocalGradients | None = None,
+  fine_tune_epochs: int = 0,
 ) -> process_lib.PersonalizedProcess:
   """Builds FedAvg as a `PersonalizedProcess`.
 
@@ -84,10 +86,12 @@ def build_fed_avg(
     local_gradients: `(bound, loss_fn, start) -> gradients_fn` for `client_loop.train`,
       for a local objective other than the mean loss; start is the `ModelWeights` that
       the round began with. Default: the gradient of the mean loss.
+    fine_tune_epochs: Passes by which the process's `personalize` trains the server's
+      model on a client's data, with the mean loss; 0 gives a process without it.
 
   Returns:
     The process. `evaluate` gives `server` (S: the global model) and `client` (MT: the
-    model the client trained last).
+    model the client trained last; after `personalize` the fine-tuned one).
 
   Raises:
     TypeError: The model, optimizer or aggregator is of the wrong kind.
@@ -95,14 +99,9 @@ def build_fed_avg(
   """
   spec = inspection.inspect_model(model_fn, loss_fn, metrics_fn, element_spec)
   training = client_loop.LocalTraining(optimizer, epochs, batch_size, clip_norm)
+  fine_tuning = client_loop.extra_passes(training, fine_tune_epochs=fine_tune_epochs)
   server_optimizer = server_optimizer or tff.learning.optimizers.build_sgdm(1.0)
-  aggregator = aggregator or tff.aggregators.MeanFactory()
-  if not isinstance(aggregator, tff.aggregators.WeightedAggregationFactory):
-    raise TypeError(
-      'FedAvg averages by number of examples and needs a weighted tff.aggregators factory; '
-      'tff.aggregators.as_weighted_aggregator converts an unweighted one. '
-      f'Received: aggregator={aggregator!r}'
-    )
+  aggregator = weighted_mean(aggregator)
 
   def initialize(bound: modelling.BoundModel) -> FedAvgServer:
     slots = server_optimizer.initialize(spec.weights.trainable)
@@ -118,12 +117,14 @@ def build_fed_avg(
     server_update=functools.partial(server_update, server_optimizer),
     finish_client=None,
     evaluate=functools.partial(evaluate, loss_fn),
+    personalize=fine_tuning and functools.partial(fine_tune, spec, fine_tuning),
   )
   hyper_parameters = {
     'algorithm': 'fed_avg',
     **template.describe_training(training, loss_fn),
     'server_optimizer': template.describe(server_optimizer),
     'aggregator': type(aggregator).__name__,
+    'fine_tune_epochs': fine_tune_epochs,
   }
   return template.build(
     algorithm,
@@ -132,6 +133,20 @@ def build_fed_avg(
     evaluation_point='after',
     hyper_parameters=hyper_parameters,
   )
+
+
+def weighted_mean(
+  aggregator: tff.aggregators.WeightedAggregationFactory | None,
+) -> tff.aggregators.WeightedAggregationFactory:
+  """The user's factory or the default one, `MeanFactory`; TypeError if it takes no weights."""
+  aggregator = aggregator or tff.aggregators.MeanFactory()
+  if not isinstance(aggregator, tff.aggregators.WeightedAggregationFactory):
+    raise TypeError(
+      'Updates are averaged by number of examples, which needs a weighted tff.aggregators '
+      'factory; tff.aggregators.as_weighted_aggregator converts an unweighted one. '
+      f'Received: aggregator={aggregator!r}'
+    )
+  return aggregator
 
 
 def mean_loss_gradients(
@@ -154,24 +169,42 @@ def client_update(
 ) -> template.ClientOutput:
   """Trains from the server's weights and forms the update w_k − w with weight n_k."""
   del num_training
-  start = ModelWeights(
-    weights.trainable, _integers_from(client.weights.non_trainable, weights.non_trainable)
-  )
+  start = received(weights, client.weights)
   bound.assign(start)
-  result = client_loop.train(
-    data['train'],
-    local_gradients(bound, spec.loss_fn, start),
-    bound.trainable,
-    training,
-    data['seed'],
-  )
-  end = bound.read()
+  gradients_fn = local_gradients(bound, spec.loss_fn, start)
+  result = client_loop.train(data['train'], gradients_fn, bound.trainable, training, data['seed'])
+  return finish_training(spec, start, bound.read(), result, client, data, sent=lambda delta: delta)
+
+
+def finish_training(
+  spec: modelling.ModelSpec,
+  start: ModelWeights,
+  end: ModelWeights,
+  result: client_loop.LocalResult,
+  client: FedAvgClient,
+  data: dict[str, Any],
+  *,
+  sent: Callable[[ModelWeights], ModelWeights],
+) -> template.ClientOutput:
+  """The client's next state, and the update with weight n_k; neither if it must not count.
+
+  Args:
+    spec: The model.
+    start: Weights that the training began with.
+    end: Weights that it ended with.
+    result: What the training added up to.
+    client: The client's state.
+    data: `{'train', 'seed'}`.
+    sent: Picks from weights, or from their change, what is shared with the server.
+  """
   num_examples = client_loop.num_rows(data['train'])
   finite = client_loop.all_finite(end)
   counts = tf.logical_and(finite, num_examples > 0)
   end = client_loop.choose(counts, end, start)
-  delta = tf.nest.map_structure(
-    lambda b, a: b - a if b.dtype.is_floating else tf.zeros_like(b), end, start
+  delta = sent(
+    tf.nest.map_structure(
+      lambda b, a: b - a if b.dtype.is_floating else tf.zeros_like(b), end, start
+    )
   )
   update = template.Update(
     ModelWeights(delta.trainable, [d for d in delta.non_trainable if d.dtype.is_floating]),
@@ -185,7 +218,7 @@ def client_update(
     'num_steps': result.num_steps,
     'nonfinite': update.nonfinite,
     'bytes_up': client_loop.num_bytes(update.value),
-    'bytes_down': client_loop.num_bytes(weights),
+    'bytes_down': client_loop.num_bytes(sent(start)),
   }
   kept = client_loop.choose(counts, FedAvgClient(end), client)
   return template.ClientOutput(update, kept, metrics)
@@ -206,6 +239,22 @@ def server_update(
   return client_loop.choose(totals.weight > 0, new, server), (), {}
 
 
+def fine_tune(
+  spec: modelling.ModelSpec,
+  training: client_loop.LocalTraining,
+  bound: modelling.BoundModel,
+  weights: ModelWeights,
+  client: FedAvgClient,
+  data: dict[str, Any],
+) -> tuple[FedAvgClient, dict[str, tf.Tensor]]:
+  """Trains the server's model on the client's data; the client's state holds the result."""
+  start = received(weights, client.weights)
+  bound.assign(start)
+  gradients_fn = mean_loss_gradients(bound, spec.loss_fn, start)
+  result = client_loop.train(data['train'], gradients_fn, bound.trainable, training, data['seed'])
+  return FedAvgClient(bound.read()), {'loss': result.loss, 'num_steps': result.num_steps}
+
+
 def evaluate(
   loss_fn: modelling.LossFn,
   bound: modelling.BoundModel,
@@ -224,5 +273,10 @@ def evaluate(
   return results
 
 
-def _integers_from(own: list[tf.Tensor], others: list[tf.Tensor]) -> list[tf.Tensor]:
-  return [b if b.dtype.is_floating else a for a, b in zip(own, others, strict=True)]
+def received(weights: ModelWeights, own: ModelWeights) -> ModelWeights:
+  """What a client starts from: the server's weights with its own integer counters."""
+  others = [
+    b if b.dtype.is_floating else a
+    for a, b in zip(own.non_trainable, weights.non_trainable, strict=True)
+  ]
+  return ModelWeights(weights.trainable, others)

@@ -120,6 +120,8 @@ class Algorithm:
     counts_training: Whether num_training counts the round's clients that have data,
       which costs a sum before the training; else it is 0.
     evaluate: `(bound, metrics, message, client, data) -> {'server': …, 'client': …}`.
+    personalize: Optional `(bound, message, client, data) -> (client, metrics)`: what a
+      client does for itself before it is evaluated as a personal model.
     report: Optional `(bound, server) -> metrics` for evaluated rounds.
   """
 
@@ -130,6 +132,7 @@ class Algorithm:
   server_update: Callable[..., tuple[Any, Any, dict[str, tf.Tensor]]]
   finish_client: Callable[[Any, Any], Any] | None
   evaluate: Callable[..., dict[str, dict[str, tf.Tensor]]]
+  personalize: Callable[..., tuple[Any, dict[str, tf.Tensor]]] | None = None
   report: Callable[..., dict[str, tf.Tensor]] | None = None
   counts_training: bool = False
 
@@ -166,6 +169,7 @@ def build(
     initialize_client=_initialize_client(local, server_type),
     next=_next(algorithm, local, aggregation, server_type, weighted),
     evaluate=_evaluate(local, server_type),
+    personalize=_personalize(algorithm, spec, local, server_type),
     report=_report(algorithm, spec, server_type),
     evaluation_point=evaluation_point,
     hyper_parameters={**hyper_parameters, 'model': spec.fingerprint},
@@ -322,6 +326,34 @@ def _evaluate(local: _Local, server_type: tff.FederatedType) -> tff.Computation:
     return tff.federated_map(local.evaluate, (message, clients, data))
 
   return evaluate
+
+
+def _personalize(
+  algorithm: Algorithm, spec: modelling.ModelSpec, local: _Local, server_type: tff.FederatedType
+) -> tff.Computation | None:
+  run_local = algorithm.personalize
+  if run_local is None:
+    return None
+  message_type, client_type, data_type = (
+    local.message.type_signature.result,
+    local.client_type.member,
+    _data_type(spec, 'train'),
+  )
+
+  @tff.tensorflow.computation(message_type, client_type, data_type)
+  def personalize_one(message, client, data):
+    run = functools.partial(run_local, modelling.bind(spec))
+    return tf.function(run, autograph=False)(message, client, data)
+
+  @tff.federated_computation(
+    server_type, local.client_type, tff.FederatedType(data_type, tff.CLIENTS)
+  )
+  def personalize(server, clients, data):
+    message = tff.federated_broadcast(tff.federated_map(local.message, server.model))
+    personalized = tff.federated_map(personalize_one, (message, clients, data))
+    return personalized[0], personalized[1]
+
+  return personalize
 
 
 def _report(
