@@ -44,12 +44,12 @@ def grid(
     build = with_rate(virtual, rate, beta=beta, damping=damping)
     result = setting.run('grid', _name(rate, beta, damping), build(), test_data=None, **split)
     rows.append(_trial_row(setting, (rate, beta, damping), result))
-  chosen = max(range(len(rows)), key=lambda i: _score(rows[i]))
+  chosen = max(range(len(rows)), key=lambda i: score(rows[i]))
   rows[chosen]['chosen'] = 'yes'
   note = (
     'Grid: VIRTUAL at each point, trained on 90 % of every client’s training data, measured on the '
     'other 10 %, at the round with the best validation S; no test data. Best validation S (MT '
-    'where equal) is chosen.'
+    'where equal) is chosen among the points whose verdict is ok, if there are any.'
   )
   study_reports.write_table(setting.folder, 'grid', rows, setting.caption(note))
   _draw_grid(setting, rows, note)
@@ -145,8 +145,13 @@ def verdict(history: measures.History) -> str:
   return ', '.join(name for name, true in found.items() if true) or 'ok'
 
 
-def _score(row: dict[str, Any]) -> tuple[float, float]:
-  return row['validation_S'], row['validation_MT']
+def score(row: dict[str, Any]) -> tuple[bool, float, float]:
+  """What the grid goes by.
+
+  A point that went wrong can have the best round on a small validation set, and falls
+  from it in the next one: it is chosen only if all did.
+  """
+  return row['verdict'] == 'ok', row['validation_S'], row['validation_MT']
 
 
 def _run_chosen(

@@ -178,6 +178,15 @@ def test_the_grid_chooses_without_test_data_and_reports_the_spread_over_seeds(se
   assert_drawn(setting, 'grid')
 
 
+def test_the_grid_prefers_a_point_that_went_well():
+  score = module('study_tuning').score
+  good, lucky = (
+    {'verdict': verdict, 'validation_S': s, 'validation_MT': 0.5}
+    for verdict, s in (('ok', 0.9), ('scaled back', 1.0))
+  )
+  assert max([lucky, good], key=score) is good
+
+
 def test_the_verdict_names_back_scaling_and_divergence():
   verdict = module('study_tuning').verdict
 
