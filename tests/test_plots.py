@@ -70,3 +70,36 @@ assert matplotlib.get_backend().lower() == 'tkagg'
   environment |= {'MPLBACKEND': 'TkAgg', 'PYTHONPATH': os.getcwd()}
   subprocess.run([sys.executable, '-c', code], env=environment, check=True, timeout=60)
   assert (tmp_path / 'x.png').stat().st_size > 1000
+
+
+def test_label_counts_are_darker_where_there_are_more(tmp_path):
+  path = tmp_path / 'counts.png'
+  plots.label_counts({'a': {0: 9, 1: 0}, 'b': {0: 0}, 'c': {0: 0, 1: 5}}, path)
+  picture = matplotlib.image.imread(path)[..., :3].sum(-1)
+  height, width = picture.shape
+  rows, columns = (np.linspace(0.05, 0.55, 60), np.linspace(0.12, 0.7, 60))
+  cells = picture[np.ix_((rows * height).astype(int), (columns * width).astype(int))]
+  # Class 0 is the upper row: dark at a, white at c.
+  assert cells[:20, :15].mean() < 1 < cells[:20, -15:].mean()
+
+
+@pytest.mark.parametrize('num_clients', [0, 1, 300])
+def test_label_counts_of_any_number_of_clients_and_long_names(tmp_path, num_clients):
+  counts = {
+    f'a client with a long name {k}': {c: k + c for c in range(5)} for k in range(num_clients)
+  }
+  plots.label_counts(counts, tmp_path / 'counts.png')
+  assert (tmp_path / 'counts.png').stat().st_size > 1000
+
+
+def test_a_picture_that_fails_leaves_the_file_that_was_there(tmp_path, monkeypatch):
+  path = tmp_path / 'clients.png'
+  path.write_bytes(b'before')
+
+  def fail(*_):
+    raise OSError('disk full')
+
+  monkeypatch.setattr(os, 'replace', fail)
+  with pytest.raises(OSError, match='disk full'):
+    plots.clients({'S': [0.1]}, path)
+  assert [file.read_bytes() for file in tmp_path.iterdir()] == [b'before']

@@ -20,6 +20,7 @@ EVALUATION_BATCH = 128
 
 Batch: TypeAlias = dict[str, Any]
 GradientsFn: TypeAlias = Callable[[Batch, tf.Tensor], tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]]
+StepFn: TypeAlias = Callable[[Batch, tf.Tensor, Any], tuple[Any, tf.Tensor, tf.Tensor]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,24 +119,55 @@ def train(
   Returns:
     The `LocalResult`.
   """
-  n = num_rows(data)
-  optimizer = settings.optimizer
-  slots = tf.nest.map_structure(
-    tf.convert_to_tensor, optimizer.initialize([tf.TensorSpec(v.shape, v.dtype) for v in variables])
-  )
-  shuffle_seed, noise_seed = seeds.fold(seed, 0), seeds.fold(seed, 1)
 
-  def step(order, start, slots, loss_sum, weight_sum, count):
-    rows = order[start : start + settings.batch_size]
-    batch = tf.nest.map_structure(lambda t: tf.gather(t, rows), data)
-    gradients, loss, weight = gradients_fn(batch, seeds.fold(noise_seed, count))
-    if settings.clip_norm is not None:
-      gradients, _ = tf.clip_by_global_norm(gradients, settings.clip_norm)
+  def step(batch, step_seed, slots):
+    gradients, loss_sum, weight_sum = gradients_fn(batch, step_seed)
+    gradients = clipped(gradients, settings.clip_norm)
     old = [v.read_value() for v in variables]
-    slots, new = optimizer.next(slots, old, gradients)
+    slots, new = settings.optimizer.next(slots, old, gradients)
     for variable, value in zip(variables, adjust(old, new) if adjust else new, strict=True):
       variable.assign(value)
-    return start + settings.batch_size, slots, loss_sum + loss, weight_sum + weight, count + 1
+    return slots, loss_sum, weight_sum
+
+  _, result = run_steps(data, step, initial_slots(settings.optimizer, variables), settings, seed)
+  return result
+
+
+def initial_slots(optimizer: tff.learning.optimizers.Optimizer, values: list[Any]) -> Any:
+  """A TFF optimizer's fresh state for tensors or variables like `values`."""
+  specs = [tf.TensorSpec(v.shape, v.dtype) for v in values]
+  return tf.nest.map_structure(tf.convert_to_tensor, optimizer.initialize(specs))
+
+
+def clipped(gradients: list[tf.Tensor], clip_norm: float | None) -> list[tf.Tensor]:
+  """The gradients, scaled to the global norm `clip_norm` if theirs is larger."""
+  return gradients if clip_norm is None else tf.clip_by_global_norm(gradients, clip_norm)[0]
+
+
+def run_steps(
+  data: Batch, step_fn: StepFn, state: Any, settings: LocalTraining, seed: tf.Tensor
+) -> tuple[Any, LocalResult]:
+  """Runs the local steps of one round on a state of tensors; `train` is one way of stepping.
+
+  Args:
+    data: `{'x', 'y'}`, whole-client tensors.
+    step_fn: `(batch, step_seed, state) -> (state, loss_sum, weight_sum)`; sums over the
+      batch's targets. It may set variables as well.
+    state: Nested tensors of fixed shapes.
+    settings: Epochs and batch size.
+    seed: int32[2] of this client in this round.
+
+  Returns:
+    The last state and the `LocalResult`.
+  """
+  n = num_rows(data)
+  shuffle_seed, noise_seed = seeds.fold(seed, 0), seeds.fold(seed, 1)
+
+  def step(order, start, state, loss_sum, weight_sum, count):
+    rows = order[start : start + settings.batch_size]
+    batch = tf.nest.map_structure(lambda t: tf.gather(t, rows), data)
+    state, loss, weight = step_fn(batch, seeds.fold(noise_seed, count), state)
+    return start + settings.batch_size, state, loss_sum + loss, weight_sum + weight, count + 1
 
   def epoch(index, *state):
     order = tf.random.experimental.stateless_shuffle(
@@ -149,10 +181,10 @@ def train(
     )
     return index + 1, *state
 
-  _, _, loss_sum, weight_sum, count = tf.while_loop(
-    lambda index, *_: index < settings.epochs, epoch, (0, slots, 0.0, 0.0, 0), parallel_iterations=1
+  _, state, loss_sum, weight_sum, count = tf.while_loop(
+    lambda index, *_: index < settings.epochs, epoch, (0, state, 0.0, 0.0, 0), parallel_iterations=1
   )
-  return LocalResult(loss_sum / weight_sum, count)
+  return state, LocalResult(loss_sum / weight_sum, count)
 
 
 def model_gradients(

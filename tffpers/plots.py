@@ -4,6 +4,8 @@ Drawn with matplotlib's object interface on its Agg canvas: no display is needed
 the user's backend, figures and settings stay as they are.
 """
 
+import contextlib
+import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -11,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 from matplotlib import axes as axes_lib
+from matplotlib import axis as axis_lib
 from matplotlib import figure as figure_lib
 from matplotlib import ticker
 from matplotlib.backends import backend_agg
@@ -21,6 +24,9 @@ Path = str | os.PathLike[str]
 History = Sequence[Mapping[str, Any]]
 
 _INCHES = 4.5
+# How many names fit beside an axis, and how much of each.
+_TICKS = 12
+_LETTERS = 16
 
 
 class Measured(Protocol):
@@ -78,6 +84,27 @@ def compare(results: Mapping[str, Measured], path: Path) -> None:
   _save(figure, path)
 
 
+def label_counts(counts: Mapping[str, Mapping[int, int]], path: Path) -> None:
+  """How many examples of each class each client has: classes by clients, the darker the more.
+
+  Args:
+    counts: `{client id: {class: examples}}`, from `tffpers.datasets.label_counts`.
+    path: PNG file to write.
+  """
+  classes = sorted({c for row in counts.values() for c in row})
+  numbers = np.array([[row.get(c, 0) for row in counts.values()] for c in classes])
+  figure = _figure(1)
+  axes = figure.axes[0]
+  axes.set(xlabel='client', ylabel='class')
+  if numbers.size:
+    image = axes.imshow(numbers, cmap='Blues', vmin=0, aspect='auto', interpolation='nearest')
+    figure.colorbar(image, label='examples')
+    _name_ticks(axes.xaxis, list(counts))
+    axes.tick_params('x', rotation=90 if max(map(len, counts)) > 3 else 0)
+    _name_ticks(axes.yaxis, classes)
+  _write(figure, path)
+
+
 def accuracies(rows: Iterable[Mapping[str, Any]]) -> list[float]:
   rows = list(rows)
   prefix = 'client_'
@@ -99,7 +126,27 @@ def _save(figure: figure_lib.Figure, path: Path) -> None:
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
       axes.legend()
-  figure.savefig(path, format='png', dpi=120)
+  _write(figure, path)
+
+
+def _write(figure: figure_lib.Figure, path: Path) -> None:
+  """Writes the file at one stroke: a picture that fails leaves what was there."""
+  picture = io.BytesIO()
+  figure.savefig(picture, format='png', dpi=120)
+  temporary = f'{os.fspath(path)}.{os.getpid()}'
+  try:
+    with open(temporary, 'wb') as file:
+      file.write(picture.getvalue())
+    os.replace(temporary, path)
+  finally:
+    with contextlib.suppress(FileNotFoundError):
+      os.remove(temporary)
+
+
+def _name_ticks(axis: axis_lib.Axis, names: Sequence[Any]) -> None:
+  """Names every position, or some where all would not fit."""
+  shown = np.unique(np.linspace(0, len(names) - 1, min(len(names), _TICKS)).round().astype(int))
+  axis.set_ticks(shown, labels=[str(names[k])[:_LETTERS] for k in shown])
 
 
 def _draw_accuracy(axes: axes_lib.Axes, histories: Mapping[str, History]) -> None:

@@ -11,12 +11,23 @@ import toy
 
 from tffpers import keras as tk
 from tffpers import runtime, seeds
-from tffpers.algorithms import build_fed_avg, build_fed_prox, build_virtual, template
+from tffpers.algorithms import (
+  build_fed_avg,
+  build_fed_per,
+  build_fed_prox,
+  build_local,
+  build_virtual,
+  template,
+)
 
 SIZES = [10, 7, 5]
 BUILDERS = {
   'fed_avg': functools.partial(build_fed_avg, model_fn=toy.plain_model),
   'fed_prox': functools.partial(build_fed_prox, mu=0.1, model_fn=toy.plain_model),
+  'fed_per': functools.partial(
+    build_fed_per, model_fn=toy.plain_model, partition=tk.last_blocks(1), head_epochs=1
+  ),
+  'local': functools.partial(build_local, model_fn=toy.plain_model),
   'virtual_hierarchical': functools.partial(
     build_virtual,
     model_fn=lambda: tk.hierarchical(toy.bayesian_model()),
@@ -50,7 +61,9 @@ def test_same_seed_gives_the_same_bits(process):
 
 
 def test_another_seed_gives_other_weights(process):
-  a, b = (toy.run(process, SIZES, [[0, 1]], seed)[0].model for seed in (1, 2))
+  # Local training has nothing at the server.
+  a, b = (toy.run(process, SIZES, [[0, 1]], seed) for seed in (1, 2))
+  a, b = (a[0].model, a[1]), (b[0].model, b[1])
   assert any(np.any(x != y) for x, y in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True))
 
 
@@ -161,9 +174,10 @@ def test_evaluation_of_a_long_client_is_the_mean_over_all_examples(process):
   ]
   (all_,) = process.evaluate(server, clients[:1], [whole])
   parts = process.evaluate(server, [clients[0]] * 2, halves)
-  for key in ('loss', 'accuracy'):
-    mean = (100 * parts[0]['server'][key] + 201 * parts[1]['server'][key]) / 301
-    np.testing.assert_allclose(all_['server'][key], mean, rtol=1e-5)
+  for model, measured in all_.items():
+    for key in ('loss', 'accuracy'):
+      mean = (100 * parts[0][model][key] + 201 * parts[1][model][key]) / 301
+      np.testing.assert_allclose(measured[key], mean, rtol=1e-5)
 
 
 def aggregations(computation):
@@ -196,6 +210,8 @@ def aggregations(computation):
 DECLARED = {
   'fed_avg': lambda model: model.weights,
   'fed_prox': lambda model: model.weights,
+  'fed_per': lambda model: model.weights,
+  'local': lambda model: model.weights,
   'virtual': lambda model: model.posterior,
   'virtual_hierarchical': lambda model: model.posterior,
 }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
-from tffpers.datasets import load_digits
+from tffpers.datasets import load_digits, read_digits
 
 
 def images(*parts):
@@ -46,3 +46,17 @@ def test_permuted_moves_pixels_within_images_only():
 def test_more_clients_than_digits_are_refused():
   with pytest.raises(ValueError, match='num_clients=1798'):
     load_digits(num_clients=1798)
+
+
+def test_whole_arrays_hold_every_digit_a_fifth_of_each_class_in_test():
+  source = datasets.load_digits()
+  whole = read_digits()
+  x, y = np.concatenate([whole.x_train, whole.x_test]), np.concatenate(whole[1::2])
+  found = np.concatenate([x.reshape(-1, 64), y[:, None]], 1)
+  expected = np.concatenate([source.data / 16, source.target[:, None]], 1).astype(np.float32)
+  np.testing.assert_array_equal(found[np.lexsort(found.T)], expected[np.lexsort(expected.T)])
+  assert (x.dtype, y.dtype) == (np.float32, np.int32)
+  counts = np.bincount(source.target)
+  assert np.bincount(whole.y_test).tolist() == [round(n / 5) for n in counts]
+  assert (read_digits(seed=1).y_test.shape) == whole.y_test.shape
+  assert (read_digits(seed=1).x_test != whole.x_test).any()

@@ -8,7 +8,14 @@ import struct
 import numpy as np
 import pytest
 
-from tffpers.datasets import load_fashion_mnist, load_mnist, load_pmnist, mnist
+from tffpers.datasets import (
+  load_fashion_mnist,
+  load_mnist,
+  load_pmnist,
+  mnist,
+  read_fashion_mnist,
+  read_mnist,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = pathlib.Path(os.environ.get('TFFPERS_DATA', ROOT.parent / 'shared' / 'data'))
@@ -98,6 +105,19 @@ def test_idx_files_give_what_the_npz_gives(tmp_path, load, compressed):
     assert_equal(left, right)
 
 
+@pytest.mark.parametrize('write, read', [(write_npz, read_mnist), (write_idx, read_fashion_mnist)])
+def test_whole_arrays_are_as_published(tmp_path, write, read):
+  write(tmp_path)
+  arrays = read(tmp_path)
+  for x, y, (images, labels) in (
+    (arrays.x_train, arrays.y_train, TRAIN),
+    (arrays.x_test, arrays.y_test, TEST),
+  ):
+    assert (x.dtype, y.dtype) == (np.float32, np.int32)
+    np.testing.assert_array_equal(x, images[..., np.newaxis] / np.float32(255))
+    np.testing.assert_array_equal(y, labels)
+
+
 def test_d15_parts_depend_on_the_seed_alone(tmp_path):
   write_npz(tmp_path)
   first, again, other = (load_mnist(tmp_path, num_clients=5, seed=seed)[0] for seed in (1, 1, 2))
@@ -185,6 +205,14 @@ def test_damaged_npz_is_refused(tmp_path):
   np.savez(tmp_path / 'mnist.npz', x_train=TRAIN[0], y_train=TRAIN[1])
   with pytest.raises(ValueError, match=r"needs \['x_test', 'y_test'\]"):
     load_mnist(tmp_path)
+  path = tmp_path / 'mnist.npz'
+  path.write_bytes(path.read_bytes()[:-9])
+  with pytest.raises(ValueError, match=f'whole .npz file. Received: {path}'):
+    load_mnist(tmp_path)
+  np.save(tmp_path / 'array.npy', TRAIN[0])
+  (tmp_path / 'array.npy').rename(path)
+  with pytest.raises(ValueError, match=f'whole .npz file. Received: {path}'):
+    load_mnist(tmp_path)
   write_npz(tmp_path, test=(TEST[0], TEST[1][:-1]))
   with pytest.raises(ValueError, match=r'test images uint8 \(50, 28, 28\) and labels \(49,\)'):
     load_mnist(tmp_path)
@@ -212,3 +240,7 @@ def test_fashion_mnist_of_the_package():
   assert {train.num_examples(key) for key in train.client_ids} == {1200}
   labels = np.concatenate([test.load(key)[1] for key in test.client_ids])
   assert np.bincount(labels).tolist() == [1000] * 10
+  arrays = read_fashion_mnist()
+  assert np.bincount(arrays.y_train).tolist() == [6000] * 10
+  # The first image is a boot, on a black ground.
+  assert arrays.y_train[0] == 9 and not arrays.x_train[0, [0, 0, 27], [0, 27, 0]].any()

@@ -8,8 +8,18 @@ from tffpers import requirements, runtime
 requirements.check()
 runtime.use_by_default('in_process')
 
+from tffpers.algorithms.apple import build_apple
 from tffpers.algorithms.fed_avg import build_fed_avg
+from tffpers.algorithms.fed_per import build_fed_per
 from tffpers.algorithms.fed_prox import build_fed_prox
+from tffpers.algorithms.local import build_local
 from tffpers.algorithms.virtual import build_virtual
 
-__all__ = ['build_fed_avg', 'build_fed_prox', 'build_virtual']
+__all__ = [
+  'build_apple',
+  'build_fed_avg',
+  'build_fed_per',
+  'build_fed_prox',
+  'build_local',
+  'build_virtual',
+]

@@ -117,7 +117,7 @@ def build_fed_avg(
     server_update=functools.partial(server_update, server_optimizer),
     finish_client=None,
     evaluate=functools.partial(evaluate, loss_fn),
-    personalize=fine_tuning and functools.partial(fine_tune, spec, fine_tuning),
+    personalize=functools.partial(fine_tune, spec, fine_tuning) if fine_tuning else None,
   )
   hyper_parameters = {
     'algorithm': 'fed_avg',

@@ -3,7 +3,30 @@
 import numpy as np
 
 from tffpers.datasets import partition
+from tffpers.datasets.arrays import Arrays, stratified_rows
 from tffpers.datasets.federated_dataset import FederatedDataset
+
+
+def read_digits(*, seed: int = 0) -> Arrays:
+  """Digits of 8 × 8 pixels, 80 % of each for training, for a partitioner to deal out.
+
+  Args:
+    seed: Non-negative seed of the split.
+
+  Returns:
+    Images [n, 8, 8, 1], ink 1, and the digits.
+
+  Raises:
+    ImportError: If the package `scikit-learn`, which holds the images, is missing.
+    ValueError: If `seed` is negative.
+
+  >>> digits = read_digits()
+  >>> digits.x_train.shape, digits.x_test.shape
+  ((1438, 8, 8, 1), (359, 8, 8, 1))
+  """
+  x, y = _images()
+  train, test = stratified_rows(y, seed=seed)
+  return Arrays(x[train], y[train], x[test], y[test])
 
 
 def load_digits(
@@ -29,13 +52,16 @@ def load_digits(
   >>> train.num_examples("0"), test.num_examples("0")
   (144, 36)
   """
-  from sklearn import datasets  # Takes a second, and only this function needs it.
-
-  source = datasets.load_digits()
-  x = (source.images[..., np.newaxis] / 16).astype(np.float32)
-  parts = partition.iid(source.target, num_clients, seed=seed)
-  data = partition.as_clients(x, source.target.astype(np.int32), parts)
+  x, y = _images()
+  data = partition.as_clients(x, y, partition.iid(y, num_clients, seed=seed))
   if permuted:
     data = partition.permute_pixels(data, seed=seed)
   train, test = data.split(0.8, 0.2, seed=seed)
   return train, test
+
+
+def _images() -> tuple[np.ndarray, np.ndarray]:
+  from sklearn import datasets  # Takes a second, and only this function needs it.
+
+  source = datasets.load_digits()
+  return (source.images[..., np.newaxis] / 16).astype(np.float32), source.target.astype(np.int32)

@@ -1,11 +1,12 @@
-"""MNIST, permuted MNIST and Fashion-MNIST, in random parts."""
+"""MNIST, permuted MNIST and Fashion-MNIST, whole or in random parts."""
 
 import os
 import pathlib
 
 import numpy as np
 
-from tffpers.datasets import _idx, partition
+from tffpers.datasets import _idx, _npz, partition
+from tffpers.datasets.arrays import Arrays, as_floats
 from tffpers.datasets.federated_dataset import FederatedDataset
 
 _NAMES = ('x_train', 'y_train', 'x_test', 'y_test')
@@ -21,6 +22,47 @@ _GET_FASHION = (
 )
 
 
+def read_mnist(data_dir: str | os.PathLike[str] | None = None) -> Arrays:
+  """MNIST's digits as published, for a partitioner to deal to clients.
+
+  Args:
+    data_dir: Folder with `mnist.npz` in Keras' layout, in any order of rows, or with
+      the four IDX files, plain or `.gz`; `None` for Keras' cache of downloads.
+
+  Returns:
+    Images [n, 28, 28, 1], ink 1, and the digits.
+
+  Raises:
+    FileNotFoundError: If the data are not there; says how to get them.
+    ValueError: If a file is damaged.
+  """
+  folder = (_KERAS_CACHE if data_dir is None else pathlib.Path(data_dir)).expanduser()
+  if (folder / 'mnist.npz').is_file():
+    # tf.keras.datasets would compare the file's hash and refuse one that was packed anew.
+    return _arrays(_npz.read(folder / 'mnist.npz', _NAMES, "Keras' layout"))
+  return _arrays(_read_idx(folder, 'mnist.npz nor all IDX files', _GET_MNIST))
+
+
+def read_fashion_mnist(data_dir: str | os.PathLike[str] | None = None) -> Arrays:
+  """Fashion-MNIST's articles of clothing, as `read_mnist` gives digits.
+
+  Args:
+    data_dir: Folder with the four IDX files, plain or `.gz`; `None` for those of the
+      installed Debian package `dataset-fashion-mnist`.
+
+  Returns:
+    Images [n, 28, 28, 1], background 0, and which of ten kinds of article each is.
+
+  Raises:
+    FileNotFoundError: If the data are not there; says how to get them.
+    ValueError: If a file is damaged.
+
+  Source: Xiao et al., arXiv 1708.07747.
+  """
+  folder = (_DEBIAN if data_dir is None else pathlib.Path(data_dir)).expanduser()
+  return _arrays(_read_idx(folder, 'all IDX files', _GET_FASHION))
+
+
 def load_mnist(
   data_dir: str | os.PathLike[str] | None = None, *, num_clients: int = 100, seed: int = 0
 ) -> tuple[FederatedDataset, FederatedDataset]:
@@ -30,8 +72,7 @@ def load_mnist(
   set among their test sets; every image is used once.
 
   Args:
-    data_dir: Folder with `mnist.npz` in Keras' layout, in any order of rows, or with
-      the four IDX files, plain or `.gz`; `None` for Keras' cache of downloads.
+    data_dir: As in `read_mnist`.
     num_clients: Number of parts.
     seed: Non-negative seed of the draw of parts.
 
@@ -45,12 +86,7 @@ def load_mnist(
 
   Source of the setting: Corinzia et al., arXiv 1906.06268.
   """
-  folder = (_KERAS_CACHE if data_dir is None else pathlib.Path(data_dir)).expanduser()
-  if (folder / 'mnist.npz').is_file():
-    arrays = _read_npz(folder / 'mnist.npz')
-  else:
-    arrays = _read_idx(folder, 'mnist.npz nor all IDX files', _GET_MNIST)
-  return _in_parts(arrays, num_clients, seed)
+  return _in_parts(read_mnist(data_dir), num_clients, seed)
 
 
 def load_pmnist(
@@ -85,8 +121,7 @@ def load_fashion_mnist(
   """Fashion-MNIST's articles of clothing in random parts, as `load_mnist` makes them.
 
   Args:
-    data_dir: Folder with the four IDX files, plain or `.gz`; `None` for those of the
-      installed Debian package `dataset-fashion-mnist`.
+    data_dir: As in `read_fashion_mnist`.
     num_clients: Number of parts.
     seed: Non-negative seed of the draw of parts.
 
@@ -99,18 +134,7 @@ def load_fashion_mnist(
 
   Source: Xiao et al., arXiv 1708.07747.
   """
-  folder = (_DEBIAN if data_dir is None else pathlib.Path(data_dir)).expanduser()
-  return _in_parts(_read_idx(folder, 'all IDX files', _GET_FASHION), num_clients, seed)
-
-
-def _read_npz(path: pathlib.Path) -> dict[str, np.ndarray]:
-  # tf.keras.datasets would compare the file's hash and refuse one that was packed anew.
-  with np.load(path, allow_pickle=False) as archive:
-    if missing := set(_NAMES) - set(archive.files):
-      raise ValueError(
-        f"Keras' layout needs {sorted(missing)}. Received: {path} with {archive.files}"
-      )
-    return {name: archive[name] for name in _NAMES}
+  return _in_parts(read_fashion_mnist(data_dir), num_clients, seed)
 
 
 def _read_idx(folder: pathlib.Path, what: str, how_to_get: str) -> dict[str, np.ndarray]:
@@ -123,17 +147,23 @@ def _read_idx(folder: pathlib.Path, what: str, how_to_get: str) -> dict[str, np.
   return arrays
 
 
-def _in_parts(
-  arrays: dict[str, np.ndarray], num_clients: int, seed: int
-) -> tuple[FederatedDataset, FederatedDataset]:
+def _arrays(source: dict[str, np.ndarray]) -> Arrays:
   result = []
   for split in ('train', 'test'):
-    images, labels = arrays[f'x_{split}'], arrays[f'y_{split}']
+    images, labels = source[f'x_{split}'], source[f'y_{split}']
     _check(split, images, labels)
-    x = images[..., np.newaxis].astype(np.float32) / np.float32(255)
-    parts = partition.iid(labels, num_clients, seed=seed)
-    result.append(partition.as_clients(x, labels.astype(np.int32), parts))
-  return result[0], result[1]
+    result += [as_floats(images[..., np.newaxis]), labels.astype(np.int32)]
+  return Arrays(*result)
+
+
+def _in_parts(
+  arrays: Arrays, num_clients: int, seed: int
+) -> tuple[FederatedDataset, FederatedDataset]:
+  train, test = (
+    partition.as_clients(x, y, partition.iid(y, num_clients, seed=seed))
+    for x, y in ((arrays.x_train, arrays.y_train), (arrays.x_test, arrays.y_test))
+  )
+  return train, test
 
 
 def _check(split: str, images: np.ndarray, labels: np.ndarray) -> None:

@@ -3,6 +3,7 @@
 from tffpers.keras import layers, models, noise
 from tffpers.keras.hierarchical import hierarchical
 from tffpers.keras.layers.gaussian import scales_computed_once
+from tffpers.keras.partition import Partition
 from tffpers.keras.posteriors import (
   deterministic_weights,
   gates,
@@ -12,18 +13,29 @@ from tffpers.keras.posteriors import (
   project_gates,
   shared_gaussian_weights,
 )
+from tffpers.keras.rules import last_blocks, named, tagged
+from tffpers.keras.tags import personal, shared
+from tffpers.keras.units import block_name, blocks
 
 __all__ = [
+  'Partition',
+  'block_name',
+  'blocks',
   'deterministic_weights',
   'gates',
   'gaussian_weights',
   'hierarchical',
   'kl_divergence',
+  'last_blocks',
   'layers',
   'models',
+  'named',
   'noise',
+  'personal',
   'private_gaussian_weights',
   'project_gates',
   'scales_computed_once',
+  'shared',
   'shared_gaussian_weights',
+  'tagged',
 ]

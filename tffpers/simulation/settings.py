@@ -46,7 +46,8 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
   """
   first, second = dict(_flat(before)), dict(_flat(now))
   for key in [*first, *second]:
-    was, is_now = first.get(key, 'nothing'), second.get(key, 'nothing')
+    # A setting that an older version did not know is one that was left at None.
+    was, is_now = first.get(key), second.get(key)
     if repr(was) != repr(is_now) and key.split('.')[0] not in _FREE:
       raise ValueError(
         'A run is resumed with the settings it was started with, except for more rounds; use '

@@ -1,4 +1,4 @@
-"""Convolutional network of VIRTUAL's image experiments (arXiv 1906.06268)."""
+"""Small convolutional networks for images, deterministic, Bayesian or hierarchical."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from tffpers.keras.backend import keras
 from tffpers.keras.layers import BayesianConv2D, BayesianDense
 from tffpers.keras.layers.priors import Prior
+from tffpers.keras.models.images import check_image_shape
 from tffpers.keras.models.stack import stack
 
 
@@ -14,6 +15,7 @@ def cnn(
   input_shape: Sequence[int] = (28, 28, 1),
   filters: Sequence[int] = (32, 64),
   hidden: Sequence[int] = (100, 100),
+  dropout: float = 0.0,
   num_classes: int = 10,
   bayesian: bool = False,
   hierarchical: bool = False,
@@ -21,6 +23,10 @@ def cnn(
   initial_scale: float = 0.02,
 ) -> keras.Model:
   """ReLU network of 5×5 convolutions without padding, each before a 2×2 max-pool, then dense.
+
+  By default the network of VIRTUAL's image experiments (arXiv 1906.06268). APPLE's (arXiv
+  2110.08394) has `filters=(20, 50), hidden=(500,)`; those of the adaptive experts (arXiv
+  2206.07832) have one hidden layer and dropout, such as `hidden=(512,), dropout=0.42`.
 
   The Bayesian one uses local reparametrisation in dense layers and flipout in
   convolutions, whose training step is then some three times as fast: there are far
@@ -30,6 +36,7 @@ def cnn(
     input_shape: Height, width and channels of an image.
     filters: Channels of the convolutions.
     hidden: Widths of the hidden dense layers.
+    dropout: Share of each hidden dense layer's outputs that training sets to 0, in [0, 1).
     num_classes: Number of logits.
     bayesian: Gaussian posteriors over every weight; False gives plain Keras layers.
     hierarchical: Shared and private paths, see `tffpers.keras.hierarchical`.
@@ -40,12 +47,12 @@ def cnn(
     A model from [batch, *input_shape] to logits [batch, num_classes].
 
   Raises:
-    ValueError: `input_shape` has not three entries, or `hierarchical` without `bayesian`.
+    ValueError: `input_shape` has not three entries, `dropout` is not in [0, 1), or
+      `hierarchical` without `bayesian`.
   """
-  if len(input_shape) != 3:
-    raise ValueError(
-      f'input_shape must be (height, width, channels). Received: input_shape={tuple(input_shape)}'
-    )
+  check_image_shape(input_shape)
+  if not 0.0 <= dropout < 1.0:
+    raise ValueError(f'dropout must be in [0, 1). Received: dropout={dropout}')
   common: dict[str, Any] = {'prior': prior, 'initial_scale': initial_scale} if bayesian else {}
   dense = BayesianDense if bayesian else keras.layers.Dense
   layers: list[Any] = [keras.Input(tuple(input_shape))]
@@ -56,6 +63,9 @@ def cnn(
       conv = keras.layers.Conv2D(channels, 5, activation='relu')
     layers += [conv, keras.layers.MaxPooling2D(2)]
   layers.append(keras.layers.Flatten())
-  layers += [dense(units, 'relu', **common) for units in hidden]
+  for units in hidden:
+    layers.append(dense(units, 'relu', **common))
+    if dropout > 0.0:
+      layers.append(keras.layers.Dropout(dropout))
   layers.append(dense(num_classes, **common))
   return stack(layers, bayesian=bayesian, hierarchical=hierarchical)

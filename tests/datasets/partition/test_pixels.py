@@ -1,55 +1,9 @@
-"""Partitioners: every row once, from the seed alone."""
+"""Pixels in an order of each client's own."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tffpers.datasets import FederatedDataset, partition
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.data())
-def test_d15_iid_uses_every_row_once_and_sizes_differ_by_one(data):
-  n = data.draw(st.integers(1, 300))
-  num_clients = data.draw(st.integers(1, n))
-  parts = partition.iid(np.zeros([n]), num_clients, seed=data.draw(st.integers(0, 2**40)))
-  assert len(parts) == num_clients
-  assert sorted(np.concatenate(parts).tolist()) == list(range(n))
-  assert {len(part) for part in parts} <= {n // num_clients, n // num_clients + 1}
-  assert all((np.diff(part) > 0).all() for part in parts)
-
-
-def test_d15_iid_depends_on_its_seed_and_not_on_the_global_generator():
-  labels = np.arange(100) % 10
-  draws = []
-  for global_seed, seed in ((1, 5), (2, 5), (1, 6)):
-    np.random.seed(global_seed)  # noqa: NPY002
-    state = np.random.get_state()[1].tolist()  # noqa: NPY002
-    draws.append(np.concatenate(partition.iid(labels, 7, seed=seed)).tolist())
-    assert np.random.get_state()[1].tolist() == state  # noqa: NPY002
-  assert draws[0] == draws[1] != draws[2]
-
-
-def test_iid_mixes_the_labels_of_sorted_data():
-  labels = np.repeat(np.arange(10), 600)
-  for part in partition.iid(labels, 6, seed=0):
-    shares = np.bincount(labels[part], minlength=10) / len(part)
-    # Six standard deviations of a draw without replacement of 1000 from 6000.
-    assert np.abs(shares - 0.1).max() < 6 * np.sqrt(0.1 * 0.9 / 1000 * 5 / 6)
-
-
-@pytest.mark.parametrize(
-  'num_clients, seed, words',
-  [
-    (0, 0, r'in \[1, 3\]. Received: num_clients=0'),
-    (4, 0, 'num_clients=4'),
-    (2, -1, 'seed=-1'),
-  ],
-)
-def test_iid_arguments_are_checked(num_clients, seed, words):
-  with pytest.raises(ValueError, match=words):
-    partition.iid(np.zeros([3]), num_clients, seed=seed)
 
 
 def images(client_ids, n=3, shape=(4, 5, 2)):
@@ -77,6 +31,12 @@ def test_permute_pixels_depends_on_seed_and_id_only():
   reference = order(['a', 'b'], 'a', 0)
   assert order(['b', 'c', 'a'], 'a', 0, n=1) == reference
   assert order(['a', 'b'], 'b', 0) != reference != order(['a', 'b'], 'a', 1)
+
+
+def test_d15_permute_pixels_of_a_seed_stays_what_it_was():
+  data = images('ab', n=1, shape=(2, 3, 1))
+  orders = [partition.permute_pixels(data, seed=3).load(key)[0].ravel().tolist() for key in 'ab']
+  assert orders == [[2, 1, 0, 3, 5, 4], [0, 5, 3, 2, 1, 4]]
 
 
 def test_permute_pixels_of_a_client_without_images_leaves_it_empty():

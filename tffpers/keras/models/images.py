@@ -1,0 +1,84 @@
+"""What the residual network and MobileNet share: settings, normalisation, classifier."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tffpers.keras.backend import keras
+
+_EPSILON = 1e-5
+# A client takes few steps a round, so old statistics must fade quickly: half of their weight
+# is gone after 7 steps here, after 69 with Keras' own 0.99.
+_MOMENTUM = 0.9
+_CHANNELS_PER_GROUP = 16
+
+
+def check_image_shape(input_shape: Sequence[int]) -> None:
+  """Raises ValueError if `input_shape` is not (height, width, channels)."""
+  if len(input_shape) != 3:
+    raise ValueError(
+      f'input_shape must be (height, width, channels). Received: input_shape={tuple(input_shape)}'
+    )
+
+
+def check_choices(*, stem: str, normalization: str) -> None:
+  """Raises ValueError if a setting is none of its choices."""
+  if stem not in ('cifar', 'imagenet'):
+    raise ValueError(f"stem must be 'cifar' or 'imagenet'. Received: stem={stem!r}")
+  if normalization not in ('group', 'batch'):
+    raise ValueError(
+      f"normalization must be 'group' or 'batch'. Received: normalization={normalization!r}"
+    )
+
+
+def groups(channels: int) -> int:
+  """Number of groups for `channels` channels: 16 in each, or a few more.
+
+  Group normalisation (Wu and He, arXiv 1803.08494) fixes the number of groups, 32, or
+  their size, 16. The size suits narrow layers: 32 groups of the 32 channels in front
+  of MobileNet would normalise each channel alone, and an image of one pixel to zero.
+
+  >>> [groups(channels) for channels in (8, 32, 40, 512)]
+  [1, 2, 2, 32]
+  """
+  return math.gcd(channels, max(1, channels // _CHANNELS_PER_GROUP))
+
+
+def normalize(x: Any, normalization: str, *, name: str, gamma: str = 'ones') -> Any:
+  """Group or batch normalisation of the channels of `x`, with scale γ and offset β.
+
+  Group normalisation is the networks' default. Its statistics are those of one example,
+  so that a client's outputs depend neither on other clients' data nor on the batch, training
+  and evaluation compute the same, and nothing but trainable variables exists to average.
+
+  Batch normalisation is that of the published networks. Its moving statistics (momentum 0.9,
+  epsilon 1e-5) are non-trainable variables that an algorithm has to share or to keep
+  personal, and they mix up what clients with few classes or few examples see. A training batch
+  of one example has, where its map is a single pixel, no variance: the layer gives β, which
+  is 0 at first, without an error, nothing below it learns, and the moving variance decays.
+
+  Args:
+    x: Keras tensor [batch, height, width, channels].
+    normalization: `'group'` or `'batch'`.
+    name: Name of the layer.
+    gamma: Keras initialiser of γ.
+
+  Returns:
+    A Keras tensor of the shape of `x`.
+  """
+  common: dict[str, Any] = {'epsilon': _EPSILON, 'gamma_initializer': gamma, 'name': name}
+  if normalization == 'batch':
+    return keras.layers.BatchNormalization(momentum=_MOMENTUM, **common)(x)
+  return keras.layers.GroupNormalization(groups(x.shape[-1]), **common)(x)
+
+
+def classifier(inputs: Any, features: Any, num_classes: int) -> keras.Model:
+  """The network from `inputs` to logits of the mean of `features` over the pixels.
+
+  Args:
+    inputs: The network's `keras.Input`.
+    features: Keras tensor [batch, height, width, channels] computed from it.
+    num_classes: Number of logits, those of the layer named `'classifier'`.
+  """
+  mean = keras.layers.GlobalAveragePooling2D(name='pool')(features)
+  return keras.Model(inputs, keras.layers.Dense(num_classes, name='classifier')(mean))
