@@ -57,6 +57,7 @@ def draw(
   *,
   xlabel: str,
   xscale: str | Mapping[str, Any] = 'linear',
+  bands: Mapping[str, Lines] | None = None,
 ) -> None:
   """Draws `<name>.png`: lines in panels beside one another, above the caption.
 
@@ -67,6 +68,7 @@ def draw(
     caption: One line; wrapped.
     xlabel: Label of all x axes.
     xscale: Name of a scale, or arguments of `Axes.set_xscale`.
+    bands: `(low, high)` around a line, by panel and label.
   """
   figure = figure_lib.Figure(figsize=(_INCHES * len(panels), _INCHES + 0.5), layout='constrained')
   backend_agg.FigureCanvasAgg(figure)
@@ -76,7 +78,9 @@ def draw(
     axes.set_xscale(**scale)
     axes.grid(alpha=0.3)
     for label, (x, y) in lines.items():
-      axes.plot(x, y, label=label, marker='.' if len(list(x)) < 20 else None)
+      (line,) = axes.plot(x, y, label=label, marker='.' if len(list(x)) < 20 else None)
+      if bands and label in bands.get(ylabel, {}):
+        axes.fill_between(x, *bands[ylabel][label], color=line.get_color(), alpha=0.15)
     if lines:
       axes.legend(fontsize=7)
   wrapped = '\n'.join(textwrap.wrap(caption, 70 * len(panels)))
