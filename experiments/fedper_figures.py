@@ -61,7 +61,7 @@ def run(
   """
   classes = [int(k) for k in FLAGS.classes]
   mixed = _k_classes(arrays, num_classes, classes[0])
-  renamed = functools.partial(_own_names, arrays, num_classes)
+  renamed = functools.partial(own_names, arrays, num_classes)
   run_studies(
     model_fn,
     {f'k = {k}': _k_classes(arrays, num_classes, k) for k in classes},
@@ -156,7 +156,7 @@ def _k_classes(arrays: datasets.Arrays, num_classes: int, k: int) -> Data:
   return make
 
 
-def _own_names(
+def own_names(
   arrays: datasets.Arrays, num_classes: int, seed: int, *, alike: bool = False
 ) -> tuple[datasets.FederatedDataset, datasets.FederatedDataset]:
   """Random parts, in each of which the classes have other names unless all are alike."""

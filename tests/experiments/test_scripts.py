@@ -8,8 +8,18 @@ import sys
 import pytest
 
 FOLDER = pathlib.Path(__file__).parents[2] / 'experiments'
+PARTS = {
+  'virtual_methods.py',
+  'fedper_methods.py',
+  'fedper_networks.py',
+  'fedper_figures.py',
+  'fedper_studies.py',
+}
 SCRIPTS = sorted(
-  path.name for path in FOLDER.glob('virtual_*.py') if path.name != 'virtual_methods.py'
+  path.name
+  for pattern in ('virtual_*.py', 'fedper_*.py')
+  for path in FOLDER.glob(pattern)
+  if path.name not in PARTS
 )
 
 
@@ -27,7 +37,8 @@ def run(*arguments):
 def test_script_explains_its_flags(script):
   done = run(script, '--helpshort')
   assert 'Traceback' not in done.stderr
-  for flag in ('--output_dir', '--seed', '--rounds', '--preset', '--beta'):
+  own = '--beta' if script.startswith('virtual') else '--k_p'
+  for flag in ('--output_dir', '--seed', '--rounds', '--preset', own):
     assert flag in done.stdout
 
 
@@ -52,3 +63,29 @@ def test_mistake_ends_a_script_with_a_sentence():
   assert done.returncode == 1
   assert 'clients_per_round must be' in done.stderr
   assert 'Traceback' not in done.stderr
+
+
+def test_fedper_figures_on_data_of_a_package(tmp_path):
+  arguments = ('--rounds=1', '--epochs=1', '--classes=2', '--fine_tune_epochs=1', '--noprogress')
+  studies = '--study=heterogeneity,fine_tuning'
+  done = run('fedper_images.py', *arguments, studies, f'--output_dir={tmp_path}')
+  assert done.returncode == 0, done.stderr
+  text = (tmp_path / 'heterogeneity.md').read_text(encoding='utf-8')
+  for point in ('before', 'after', 'fine-tuned'):
+    assert f'| k = 2 | fed_avg | {point} |' in text
+  assert '| k = 2 | fed_per | before |' in text
+  for name in ('heterogeneity', 'fine_tuning'):
+    assert (tmp_path / f'{name}.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_over_seeds_gives_mean_and_deviation_of_the_last_row(tmp_path):
+  for seed, accuracy in enumerate((0.5, 0.7)):
+    folder = tmp_path / str(seed) / 'virtual'
+    folder.mkdir(parents=True)
+    (folder / 'metrics.csv').write_text(
+      f'round,server_accuracy,report_sigma_p5,report_sigma_p95\n1,0.1,1,1\n2,{accuracy},0.1,0.3\n',
+      encoding='utf-8',
+    )
+  done = run('over_seeds.py', str(tmp_path / '0'), str(tmp_path / '1'))
+  assert '| virtual | 2 | 2 | 0.6000 ± 0.1414 |  |' in done.stdout
+  assert done.stdout.rstrip().endswith('| 3.0000 ± 0.0000 |')

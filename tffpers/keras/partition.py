@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 from tffpers.keras.backend import keras
 from tffpers.keras.normalization import personal_variables
-from tffpers.keras.units import STEM as STEM
-from tffpers.keras.units import block_name as block_name
 from tffpers.keras.walk import Place, check_built, places
 
 T = TypeVar('T')

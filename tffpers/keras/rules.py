@@ -30,7 +30,7 @@ def tagged(*, normalization: str = 'as_layer') -> Rule:
 
   Returns:
     The rule. It raises ValueError for a model that has not been built or has nothing to
-    train; that has no variables tagged personal, which is what losing the tags looks like
+    train; that has no weights tagged personal, which is what losing the tags looks like
     (FedBN alone is `last_blocks(0, normalization='personal')`); whose same variable is in
     a personal and in a shared place; or without the normalisation layers asked for.
 
@@ -137,10 +137,10 @@ def _matching(
 ) -> Partition:
   """The partition of a rule that must make something personal."""
   partition = partition_by(model, is_personal, normalization)
-  holders = [place for place in places(model) if place.variables]
+  # In Keras 3 the seeds of dropout are variables too, but no weights.
+  weights = {id(weight) for weight in model.weights}
+  holders = [p for p in places(model) if any(id(variable) in weights for variable in p.variables)]
   if not any(map(is_personal, holders)):
     paths = list(dict.fromkeys(place.path for place in holders))
-    raise ValueError(
-      f'No layer of {model.name} with variables {condition}. Received layers: {paths}'
-    )
+    raise ValueError(f'No layer of {model.name} with weights {condition}. Received layers: {paths}')
   return partition
