@@ -44,32 +44,32 @@ def groups(channels: int) -> int:
   return math.gcd(channels, max(1, channels // _CHANNELS_PER_GROUP))
 
 
-def normalize(x: Any, normalization: str, *, name: str, gamma: str = 'ones') -> Any:
+def normalize(x: Any, normalization: str, *, name: str) -> Any:
   """Group or batch normalisation of the channels of `x`, with scale γ and offset β.
 
   Group normalisation is the networks' default. Its statistics are those of one example,
   so that a client's outputs depend neither on other clients' data nor on the batch, training
   and evaluation compute the same, and nothing but trainable variables exists to average.
+  On shuffled digits of 16², at FedPer's learning rate, ResNet-34 takes about twice as many
+  steps to the same accuracy as with batch normalisation, MobileNet fewer.
 
   Batch normalisation is that of the published networks. Its moving statistics (momentum 0.9,
-  epsilon 1e-5) are non-trainable variables that an algorithm has to share or to keep
-  personal, and they mix up what clients with few classes or few examples see. A training batch
-  of one example has, where its map is a single pixel, no variance: the layer gives β, which
-  is 0 at first, without an error, nothing below it learns, and the moving variance decays.
+  epsilon 1e-5) are not trained: a partition shares them or keeps them personal, see
+  `tffpers.keras.last_blocks`. Those of clients with different classes differ. A training
+  batch of one example has no variance where its map is one pixel: the layer gives β, which
+  is 0 at first, nothing below it learns, and the moving variance decays, all without an error.
 
   Args:
     x: Keras tensor [batch, height, width, channels].
     normalization: `'group'` or `'batch'`.
     name: Name of the layer.
-    gamma: Keras initialiser of γ.
 
   Returns:
     A Keras tensor of the shape of `x`.
   """
-  common: dict[str, Any] = {'epsilon': _EPSILON, 'gamma_initializer': gamma, 'name': name}
   if normalization == 'batch':
-    return keras.layers.BatchNormalization(momentum=_MOMENTUM, **common)(x)
-  return keras.layers.GroupNormalization(groups(x.shape[-1]), **common)(x)
+    return keras.layers.BatchNormalization(momentum=_MOMENTUM, epsilon=_EPSILON, name=name)(x)
+  return keras.layers.GroupNormalization(groups(x.shape[-1]), epsilon=_EPSILON, name=name)(x)
 
 
 def classifier(inputs: Any, features: Any, num_classes: int) -> keras.Model:
