@@ -10,7 +10,7 @@ that runs three rounds and one evaluation of all clients, states on disk.
 
 import argparse
 import functools
-import resource
+import pathlib
 import statistics
 import subprocess
 import sys
@@ -136,7 +136,9 @@ def population_memory(num_clients: int, clients_per_round: int) -> None:
       output_dir=folder,
       progress=False,
     )
-  print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+  # The resource usage that getrusage gives would begin with the parent's peak.
+  status = pathlib.Path('/proc/self/status').read_text(encoding='ascii')
+  print(int(status.split('VmHWM:')[1].split()[0]) / 1024)
 
 
 def memory() -> None:
