@@ -119,6 +119,18 @@ def train(
   Returns:
     The `LocalResult`.
   """
+  step = optimizer_step(gradients_fn, variables, settings, adjust)
+  _, result = run_steps(data, step, initial_slots(settings.optimizer, variables), settings, seed)
+  return result
+
+
+def optimizer_step(
+  gradients_fn: GradientsFn,
+  variables: list[tf.Variable],
+  settings: LocalTraining,
+  adjust: Callable[[list[tf.Tensor], list[tf.Tensor]], list[tf.Tensor]] | None = None,
+) -> StepFn:
+  """One step of the optimizer on variables, for `run_steps`; its state are the slots."""
 
   def step(batch, step_seed, slots):
     gradients, loss_sum, weight_sum = gradients_fn(batch, step_seed)
@@ -129,8 +141,7 @@ def train(
       variable.assign(value)
     return slots, loss_sum, weight_sum
 
-  _, result = run_steps(data, step, initial_slots(settings.optimizer, variables), settings, seed)
-  return result
+  return step
 
 
 def initial_slots(optimizer: tff.learning.optimizers.Optimizer, values: list[Any]) -> Any:
@@ -194,7 +205,7 @@ def model_gradients(
   seed: tf.Tensor,
   variables: list[tf.Variable] | None = None,
 ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
-  """Gradient of a batch's mean loss, plus the model's own regularisers.
+  """Gradient of a batch's objective.
 
   Args:
     bound: The model.
@@ -207,20 +218,39 @@ def model_gradients(
     `(gradients, loss_sum, weight_sum)`; variables that the loss does not reach get
     zeros. The sums are those of the data term alone.
   """
-  with tf.GradientTape() as tape, seeds.keras_randomness(seed):
+  with tf.GradientTape() as tape:
+    value, loss_sum, weight_sum = objective(bound, loss_fn, batch, seed)
+  gradients = tape.gradient(
+    value, variables or bound.trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO
+  )
+  return [tf.convert_to_tensor(g) for g in gradients], loss_sum, weight_sum
+
+
+def objective(
+  bound: modelling.BoundModel, loss_fn: modelling.LossFn, batch: Batch, seed: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """What a step lowers: a batch's mean loss, plus the model's own regularisers.
+
+  Args:
+    bound: The model.
+    loss_fn: Per-target losses.
+    batch: `{'x', 'y'}`.
+    seed: int32[2] for dropout and weight noise.
+
+  Returns:
+    `(objective, loss_sum, weight_sum)`, float32; the sums are those of the data term alone.
+  """
+  with seeds.keras_randomness(seed):
     prediction = bound.model(batch['x'], training=True)
     losses, weights = modelling.per_target_losses(loss_fn, batch['y'], prediction)
     if weights is None:
       loss_sum, weight_sum = tf.reduce_sum(losses), tf.cast(tf.size(losses), tf.float32)
     else:
       loss_sum, weight_sum = tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
-    objective = tf.math.divide_no_nan(loss_sum, weight_sum)
+    value = tf.math.divide_no_nan(loss_sum, weight_sum)
     if bound.model.losses:
-      objective += tf.add_n([tf.cast(loss, tf.float32) for loss in bound.model.losses])
-  gradients = tape.gradient(
-    objective, variables or bound.trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO
-  )
-  return [tf.convert_to_tensor(g) for g in gradients], loss_sum, weight_sum
+      value += tf.add_n([tf.cast(loss, tf.float32) for loss in bound.model.losses])
+  return value, loss_sum, weight_sum
 
 
 def evaluate(

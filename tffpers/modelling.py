@@ -6,7 +6,7 @@ in a fixed order, keyed by position, never by Keras' automatic names.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
@@ -72,12 +72,14 @@ class BoundModel:
     trainable: Its trainable variables.
     non_trainable: Its other variables.
     initial: Their initial values, drawn from the seed given to `bind`; empty if none was.
+    seed: That seed; None if none was given.
   """
 
   model: tf.keras.Model
   trainable: list[tf.Variable]
   non_trainable: list[tf.Variable]
   initial: ModelWeights
+  seed: tf.Tensor | None = None
 
   def initial_value(self, variable: tf.Variable) -> tf.Tensor:
     """What a trainable variable starts with under the seed given to `bind`."""
@@ -88,11 +90,8 @@ class BoundModel:
 
   def assign(self, weights: ModelWeights) -> None:
     """Sets all variables."""
-    tf.nest.map_structure(
-      lambda variable, value: variable.assign(value),
-      [self.trainable, self.non_trainable],
-      [weights.trainable, weights.non_trainable],
-    )
+    assign_all(self.trainable, weights.trainable)
+    assign_all(self.non_trainable, weights.non_trainable)
 
   def read(self) -> ModelWeights:
     """Values of all variables."""
@@ -123,7 +122,13 @@ def bind(spec: ModelSpec, seed: tf.Tensor | None = None) -> BoundModel:
       for group in (trainable, non_trainable)
     )
   )
-  return BoundModel(model, trainable, non_trainable, initial)
+  return BoundModel(model, trainable, non_trainable, initial, seed)
+
+
+def assign_all(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> None:
+  """Sets variables one by one."""
+  for variable, value in zip(variables, values, strict=True):
+    variable.assign(value)
 
 
 def build_model(

@@ -12,9 +12,14 @@ import toy
 from tffpers import keras as tk
 from tffpers import runtime, seeds
 from tffpers.algorithms import (
+  build_adaptive_experts,
+  build_apfl,
+  build_apple,
+  build_fed_amp,
   build_fed_avg,
   build_fed_per,
   build_fed_prox,
+  build_ifca,
   build_local,
   build_virtual,
   template,
@@ -22,6 +27,27 @@ from tffpers.algorithms import (
 
 SIZES = [10, 7, 5]
 BUILDERS = {
+  'adaptive_experts': functools.partial(
+    build_adaptive_experts,
+    model_fn=toy.plain_model,
+    gate_model_fn=toy.gate_model,
+    num_models=2,
+    epsilon=0.5,
+    local_optimizer=tff.learning.optimizers.build_adamw(0.01),
+    gate_optimizer=tff.learning.optimizers.build_adamw(0.01),
+    personal_epochs=2,
+  ),
+  'apfl': functools.partial(build_apfl, model_fn=toy.plain_model),
+  'apple': functools.partial(
+    build_apple, model_fn=toy.plain_model, client_num_examples=SIZES, rounds=10
+  ),
+  'apple_limited': functools.partial(
+    build_apple, model_fn=toy.plain_model, client_num_examples=SIZES, rounds=10, max_downloads=1
+  ),
+  'fed_amp': functools.partial(
+    build_fed_amp, model_fn=toy.plain_model, num_clients=3, mu=0.1, sigma=1.0, self_weight=0.5
+  ),
+  'ifca': functools.partial(build_ifca, model_fn=toy.plain_model, num_models=2),
   'fed_avg': functools.partial(build_fed_avg, model_fn=toy.plain_model),
   'fed_prox': functools.partial(build_fed_prox, mu=0.1, model_fn=toy.plain_model),
   'fed_per': functools.partial(
@@ -96,7 +122,7 @@ def test_client_state_is_the_same_whenever_it_is_initialised(process):
 def test_evaluation_is_repeatable_and_changes_nothing(process):
   server, clients, _, _ = toy.run(process, SIZES, [[0, 1]])
   before = tf.nest.map_structure(np.copy, (server, clients))
-  data = [toy.held_out(i, 9) for i in range(3)]
+  data = [toy.completed(process.evaluate, i, toy.held_out(i, 9)) for i in range(3)]
   toy.assert_equal(process.evaluate(server, clients, data), process.evaluate(server, clients, data))
   toy.assert_equal((server, clients), before)
 
@@ -157,7 +183,9 @@ def test_one_example_trains(process):
 
 def test_evaluation_of_no_data_is_missing_not_zero(process):
   server, clients = toy.start(process, SIZES)
-  (result,) = process.evaluate(server, clients[:1], [toy.held_out(0, 0)])
+  (result,) = process.evaluate(
+    server, clients[:1], [toy.completed(process.evaluate, 0, toy.held_out(0, 0))]
+  )
   for part in result.values():
     assert np.isnan(part['loss'])
     assert np.isnan(part['accuracy'])
@@ -172,8 +200,11 @@ def test_evaluation_of_a_long_client_is_the_mean_over_all_examples(process):
     {'test': {k: v[part] for k, v in whole['test'].items()}, 'seed': whole['seed']}
     for part in (slice(0, 100), slice(100, None))
   ]
-  (all_,) = process.evaluate(server, clients[:1], [whole])
-  parts = process.evaluate(server, [clients[0]] * 2, halves)
+  all_, *parts = process.evaluate(
+    server,
+    [clients[0]] * 3,
+    [toy.completed(process.evaluate, 0, data) for data in (whole, *halves)],
+  )
   for model, measured in all_.items():
     for key in ('loss', 'accuracy'):
       mean = (100 * parts[0][model][key] + 201 * parts[1][model][key]) / 301
@@ -206,8 +237,26 @@ def aggregations(computation):
   return found
 
 
+def own_model(server):
+  """One client's model [d], whether it counts, and its place."""
+  model = tff.TensorType(server.models.dtype, server.models.shape[1:])
+  return tff.StructType([model, np.int32, np.int32])
+
+
+def cluster_model(server):
+  """The change of one of the models, its weight, and its place."""
+  one = [tff.TensorType(t.dtype, t.shape[1:]) for t in tff.structure.flatten(server.models)]
+  return tff.StructType([*one, np.float32, np.int32])
+
+
 # What each algorithm declares to send: types of the server's own model, by name.
 DECLARED = {
+  'adaptive_experts': cluster_model,
+  'apfl': lambda model: model.weights,
+  'apple': own_model,
+  'apple_limited': own_model,
+  'fed_amp': own_model,
+  'ifca': cluster_model,
   'fed_avg': lambda model: model.weights,
   'fed_prox': lambda model: model.weights,
   'fed_per': lambda model: model.weights,
@@ -230,10 +279,14 @@ def test_v14_every_path_to_the_server_is_a_declared_aggregate_of_the_update(name
   members = sorted((leaf_types(m) if isinstance(m, tff.StructType) else [str(m)]) for _, m in found)
   # The number of clients, their weights and how many withhold theirs; besides, VIRTUAL counts
   # the clients with data and a mean needs the sum of the weights.
-  counts = [['float32', 'int32', 'int32'], ['int32' if name.startswith('virtual') else 'float32']]
+  counts = [['float32', 'int32', 'int32']]
+  if DECLARED[name] not in (own_model, cluster_model):
+    counts.append(['int32' if name.startswith('virtual') else 'float32'])
   assert members == sorted([value, *counts])
   assert aggregations(process.evaluate) == []
   assert aggregations(process.initialize_client) == []
+  if process.personalize is not None:
+    assert aggregations(process.personalize) == []
 
 
 def test_same_round_on_both_runtimes(process):

@@ -24,6 +24,11 @@ def plain_model() -> tf.keras.Model:
   )
 
 
+def gate_model() -> tf.keras.Model:
+  """A gate of three experts."""
+  return tf.keras.Sequential([tf.keras.layers.InputLayer([NUM_FEATURES]), tf.keras.layers.Dense(3)])
+
+
 def bayesian_model(**kwargs) -> tf.keras.Model:
   return tf.keras.Sequential(
     [
@@ -60,6 +65,20 @@ def train_data(client: int, n: int, round_: int = 0, seed: int = 1) -> dict[str,
 
 def held_out(client: int, n: int, seed: int = 1) -> dict[str, object]:
   return {'test': examples(100 + client, n), 'seed': seeds.derive(seed, 'evaluate', str(client))}
+
+
+def completed(computation, client: int, data: dict[str, object]) -> dict[str, object]:
+  """The data with six examples of each further data set that a computation takes."""
+  fields = [name for name, _ in tff.structure.iter_elements(data_type(computation))]
+  shift = {'train': 0, 'test': 100, 'validation': 200}
+  return {
+    name: data[name] if name in data else examples(shift[name] + client, 6) for name in fields
+  }
+
+
+def data_type(computation) -> tff.Type:
+  """Type of one client's data."""
+  return computation.type_signature.parameter[2].member
 
 
 def start(process, sizes: Sequence[int], seed: int = 1):

@@ -185,6 +185,7 @@ def finish_training(
   data: dict[str, Any],
   *,
   sent: Callable[[ModelWeights], ModelWeights],
+  kept: Any = (),
 ) -> template.ClientOutput:
   """The client's next state, and the update with weight n_k; neither if it must not count.
 
@@ -196,9 +197,10 @@ def finish_training(
     client: The client's state.
     data: `{'train', 'seed'}`.
     sent: Picks from weights, or from their change, what is shared with the server.
+    kept: More results of the training, which are to be finite too.
   """
   num_examples = client_loop.num_rows(data['train'])
-  finite = client_loop.all_finite(end)
+  finite = client_loop.all_finite([end, kept])
   counts = tf.logical_and(finite, num_examples > 0)
   end = client_loop.choose(counts, end, start)
   delta = sent(
@@ -220,8 +222,8 @@ def finish_training(
     'bytes_up': client_loop.num_bytes(update.value),
     'bytes_down': client_loop.num_bytes(sent(start)),
   }
-  kept = client_loop.choose(counts, FedAvgClient(end), client)
-  return template.ClientOutput(update, kept, metrics)
+  after = client_loop.choose(counts, FedAvgClient(end), client)
+  return template.ClientOutput(update, after, metrics)
 
 
 def server_update(

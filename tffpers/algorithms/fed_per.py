@@ -79,7 +79,7 @@ def build_fed_per(
       partition does not fit it.
   """
   spec = inspection.inspect_model(model_fn, loss_fn, metrics_fn, element_spec)
-  split = _split(spec, partition)
+  split = partition_of(spec, partition)
   training = client_loop.LocalTraining(optimizer, epochs, batch_size, clip_norm)
   head_training = client_loop.extra_passes(training, head_epochs=head_epochs)
   if head_start not in ('own', 'common'):
@@ -114,8 +114,8 @@ def build_fed_per(
   )
 
 
-def _split(spec: modelling.ModelSpec, partition: Rule) -> tffpers_keras.Partition:
-  """The partition of the user's model."""
+def partition_of(spec: modelling.ModelSpec, partition: Rule) -> tffpers_keras.Partition:
+  """The partition of the user's model; TypeError where the rule is none."""
   if not callable(partition):
     raise TypeError(
       'partition must be a rule such as tffpers.keras.last_blocks(1), a function from a model to '
@@ -192,7 +192,7 @@ def client_update(
   start = with_base(split, base, client.weights)
   bound.assign(start)
   if head_training is not None:
-    _train_head(spec, split, head_training, bound, data)
+    train_head(spec, split, head_training, bound, data)
     # Statistics of the base have moved in training mode; the base is to be as received.
     bound.assign(with_base(split, base, bound.read()))
   gradients_fn = functools.partial(client_loop.model_gradients, bound, spec.loss_fn)
@@ -202,13 +202,14 @@ def client_update(
   )
 
 
-def _train_head(
+def train_head(
   spec: modelling.ModelSpec,
   split: tffpers_keras.Partition,
   training: client_loop.LocalTraining,
   bound: modelling.BoundModel,
   data: dict[str, Any],
 ) -> None:
+  """Trains the head of the bound model alone on `{'train', 'seed'}`."""
   _, head = split.split(bound.trainable)
 
   def gradients_fn(batch, seed):

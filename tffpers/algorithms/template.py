@@ -96,6 +96,39 @@ class RoundTotals(NamedTuple):
   num_nonfinite: tf.Tensor
 
 
+class Requested(NamedTuple):
+  """What a client receives in a round where it may ask for parts of the server's model.
+
+  Attributes:
+    message: What every client receives.
+    keys: int32[M], the client's request.
+    slices: One slice per key, in that order, stacked along a leading axis [M].
+  """
+
+  message: Any
+  keys: tf.Tensor
+  slices: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+  """How each client of a round receives those parts of the server's model it asks for.
+
+  The choice is made on the client, `tff.federated_select` answers it. The keys do travel:
+  whoever answers them sees which parts a client wants.
+
+  Attributes:
+    num_keys: Number of parts there are.
+    request: `(message, client, seed) -> int32[M]`, keys in [0, num_keys); M is fixed.
+      The seed is that of the client's data.
+    pick: `(server, key) -> slice`, nested tensors of fixed shapes.
+  """
+
+  num_keys: int
+  request: Callable[..., tf.Tensor]
+  pick: Callable[[Any, tf.Tensor], Any]
+
+
 _INT, _FLOAT = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
 INFO = tff.types.tensorflow_to_type(ClientInfo(_INT, _INT, seeds.SEED_SPEC))
 TOTALS = tff.types.tensorflow_to_type(RoundTotals(_INT, _FLOAT, _INT))
@@ -112,13 +145,23 @@ class Algorithm:
     initialize: `(bound) -> server`.
     initialize_client: `(bound, info) -> client`.
     message: `(server) -> message`, what every client of a round and of an evaluation
-      receives.
+      receives; `(server, round) -> message` where it tells the rounds finished.
     client_update: `(bound, message, num_training, client, data) -> ClientOutput`.
     server_update: `(server, aggregate, totals) -> (server, reply, metrics)`.
     finish_client: `(pending, reply) -> client`: the last word of a round, after the
       server's; None if what is pending is the client's state already.
     counts_training: Whether num_training counts the round's clients that have data,
       which costs a sum before the training; else it is 0.
+    tells_round: Whether `message` is given the number of rounds finished, int32.
+    selection: Optional `Selection`; `client_update` then receives a `Requested` in the
+      message's place, `evaluate` and `personalize` the message alone.
+    data_sets: Fields of the data of `client_update`, besides its seed.
+    evaluate_data_sets: Those of `evaluate`; `test` stands for whatever is evaluated.
+    personalize_data_sets: Those of `personalize`.
+    whole_message: Optional `(server) -> message` for `evaluate` and `personalize`, where
+      these need more than a round does.
+    bind: `(seed or None) -> bound`, where an algorithm has several models in a graph; the
+      default binds the user's model.
     evaluate: `(bound, metrics, message, client, data) -> {'server': …, 'client': …}`.
     personalize: Optional `(bound, message, client, data) -> (client, metrics)`: what a
       client does for itself before it is evaluated as a personal model.
@@ -127,7 +170,7 @@ class Algorithm:
 
   initialize: Callable[..., Any]
   initialize_client: Callable[..., Any]
-  message: Callable[[Any], Any]
+  message: Callable[..., Any]
   client_update: Callable[..., ClientOutput]
   server_update: Callable[..., tuple[Any, Any, dict[str, tf.Tensor]]]
   finish_client: Callable[[Any, Any], Any] | None
@@ -135,6 +178,13 @@ class Algorithm:
   personalize: Callable[..., tuple[Any, dict[str, tf.Tensor]]] | None = None
   report: Callable[..., dict[str, tf.Tensor]] | None = None
   counts_training: bool = False
+  tells_round: bool = False
+  selection: Selection | None = None
+  data_sets: tuple[str, ...] = ('train',)
+  evaluate_data_sets: tuple[str, ...] = ('test',)
+  personalize_data_sets: tuple[str, ...] = ('train',)
+  whole_message: Callable[[Any], Any] | None = None
+  bind: Callable[[tf.Tensor | None], Any] | None = None
 
 
 def build(
@@ -183,6 +233,9 @@ class _Local:
   initialize: tff.Computation
   initialize_client: tff.Computation
   message: tff.Computation
+  whole_message: tff.Computation
+  request: tff.Computation | None
+  pick: tff.Computation | None
   client_update: tff.Computation
   evaluate: tff.Computation
 
@@ -191,37 +244,100 @@ class _Local:
     return tff.FederatedType(self.initialize_client.type_signature.result, tff.CLIENTS)
 
 
+def _bind(algorithm: Algorithm, spec: modelling.ModelSpec) -> Callable[[tf.Tensor | None], Any]:
+  return algorithm.bind or functools.partial(modelling.bind, spec)
+
+
 def _local_computations(algorithm: Algorithm, spec: modelling.ModelSpec) -> _Local:
+  bind = _bind(algorithm, spec)
+
   @tff.tensorflow.computation(SEED)
   def initialize(seed):
-    return algorithm.initialize(modelling.bind(spec, seed))
+    return algorithm.initialize(bind(seed))
 
   @tff.tensorflow.computation(SEED, INFO)
   def initialize_client(seed, info):
-    return algorithm.initialize_client(modelling.bind(spec, seed), info)
+    return algorithm.initialize_client(bind(seed), info)
 
   server, client = initialize.type_signature.result, initialize_client.type_signature.result
-  message = tff.tensorflow.computation(algorithm.message, server)
-  message_type = message.type_signature.result
+
+  @tff.tensorflow.computation(server, tf.int32)
+  def message(model, finished):
+    return algorithm.message(model, *([finished] if algorithm.tells_round else []))
+
+  whole, message_type = _whole_message(algorithm, server) or message, message.type_signature.result
+  data_type = _data_type(spec, *algorithm.data_sets)
+  request, pick = _selection_computations(
+    algorithm.selection, server, message_type, client, data_type
+  )
+  received_type = _received_type(message_type, request, pick)
 
   # Each body is one tf.function, whose automatic control dependencies order the reads and
   # writes of the model's variables.
-  @tff.tensorflow.computation(message_type, tf.int32, client, _data_type(spec, 'train'))
-  def client_update(message, num_training, client, data):
-    run = functools.partial(algorithm.client_update, modelling.bind(spec))
-    return tf.function(run, autograph=False)(message, num_training, client, data)
+  @tff.tensorflow.computation(received_type, tf.int32, client, data_type)
+  def client_update(received, num_training, client, data):
+    if algorithm.selection:
+      received = received._replace(slices=_stacked(received.slices, received.keys.shape[0]))
+    run = functools.partial(algorithm.client_update, bind(None))
+    return tf.function(run, autograph=False)(received, num_training, client, data)
 
-  @tff.tensorflow.computation(message_type, client, _data_type(spec, 'test'))
+  @tff.tensorflow.computation(
+    whole.type_signature.result, client, _data_type(spec, *algorithm.evaluate_data_sets)
+  )
   def evaluate(message, client, data):
     metrics = modelling.as_keras_metrics(spec.metrics_fn())
-    run = functools.partial(algorithm.evaluate, modelling.bind(spec), metrics)
+    run = functools.partial(algorithm.evaluate, bind(None), metrics)
     return tf.function(run, autograph=False)(message, client, data)
 
-  return _Local(initialize, initialize_client, message, client_update, evaluate)
+  return _Local(
+    initialize, initialize_client, message, whole, request, pick, client_update, evaluate
+  )
 
 
-def _data_type(spec: modelling.ModelSpec, name: str) -> tff.Type:
-  return tff.types.tensorflow_to_type({name: spec.data_spec, 'seed': seeds.SEED_SPEC})
+def _whole_message(algorithm: Algorithm, server: tff.Type) -> tff.Computation | None:
+  pack = algorithm.whole_message
+  if pack is None:
+    return None
+
+  @tff.tensorflow.computation(server, tf.int32)
+  def whole_message(model, finished):
+    del finished
+    return pack(model)
+
+  return whole_message
+
+
+def _selection_computations(
+  selection: Selection | None, server: tff.Type, message: tff.Type, client: tff.Type, data: tff.Type
+) -> tuple[tff.Computation | None, tff.Computation | None]:
+  if selection is None:
+    return None, None
+  ask, pick = selection.request, selection.pick
+
+  @tff.tensorflow.computation(message, client, data)
+  def request(message, client, data):
+    return ask(message, client, data['seed'])
+
+  return request, tff.tensorflow.computation(pick, (server, tf.int32))
+
+
+def _received_type(
+  message: tff.Type, request: tff.Computation | None, pick: tff.Computation | None
+) -> tff.Type:
+  if request is None or pick is None:
+    return message
+  keys, slices = request.type_signature.result, tff.SequenceType(pick.type_signature.result)
+  fields = [('message', message), ('keys', keys), ('slices', slices)]
+  return tff.StructWithPythonType(fields, Requested)
+
+
+def _stacked(slices: tf.data.Dataset, count: int) -> Any:
+  return slices.batch(count, drop_remainder=True).get_single_element()
+
+
+def _data_type(spec: modelling.ModelSpec, *names: str) -> tff.Type:
+  fields = dict.fromkeys(names, spec.data_spec)
+  return tff.types.tensorflow_to_type({**fields, 'seed': seeds.SEED_SPEC})
 
 
 def _initialize(local: _Local, aggregation: tff.templates.AggregationProcess) -> tff.Computation:
@@ -281,8 +397,10 @@ def _next(
       num_training = tff.federated_broadcast(count_training(data))
     else:
       num_training = tff.federated_value(0, tff.CLIENTS)
-    message = tff.federated_broadcast(tff.federated_map(local.message, server.model))
-    output = tff.federated_map(local.client_update, (message, num_training, clients, data))
+    received = _broadcast(local.message, server)
+    if algorithm.selection:
+      received = _requested(algorithm.selection, local, server, received, clients, data)
+    output = tff.federated_map(local.client_update, (received, num_training, clients, data))
     update = output.update
     aggregated = aggregation.next(
       server.aggregator, update.value, *([update.weight] if weighted else [])
@@ -301,6 +419,23 @@ def _next(
     return new_server, new_clients, metrics, output.metrics
 
   return next_round
+
+
+def _broadcast(message: tff.Computation, server: tff.Value) -> tff.Value:
+  return tff.federated_broadcast(tff.federated_map(message, (server.model, server.round)))
+
+
+def _requested(
+  selection: Selection,
+  local: _Local,
+  server: tff.Value,
+  message: tff.Value,
+  clients: tff.Value,
+  data: tff.Value,
+) -> Requested:
+  keys = tff.federated_map(local.request, (message, clients, data))
+  num_keys = tff.federated_value(selection.num_keys, tff.SERVER)
+  return Requested(message, keys, tff.federated_select(keys, num_keys, server.model, local.pick))
 
 
 def _count_training(data_type: tff.Type) -> tff.Computation:
@@ -322,7 +457,7 @@ def _evaluate(local: _Local, server_type: tff.FederatedType) -> tff.Computation:
     server_type, local.client_type, tff.FederatedType(data_type, tff.CLIENTS)
   )
   def evaluate(server, clients, data):
-    message = tff.federated_broadcast(tff.federated_map(local.message, server.model))
+    message = _broadcast(local.whole_message, server)
     return tff.federated_map(local.evaluate, (message, clients, data))
 
   return evaluate
@@ -335,21 +470,21 @@ def _personalize(
   if run_local is None:
     return None
   message_type, client_type, data_type = (
-    local.message.type_signature.result,
+    local.whole_message.type_signature.result,
     local.client_type.member,
-    _data_type(spec, 'train'),
+    _data_type(spec, *algorithm.personalize_data_sets),
   )
 
   @tff.tensorflow.computation(message_type, client_type, data_type)
   def personalize_one(message, client, data):
-    run = functools.partial(run_local, modelling.bind(spec))
+    run = functools.partial(run_local, _bind(algorithm, spec)(None))
     return tf.function(run, autograph=False)(message, client, data)
 
   @tff.federated_computation(
     server_type, local.client_type, tff.FederatedType(data_type, tff.CLIENTS)
   )
   def personalize(server, clients, data):
-    message = tff.federated_broadcast(tff.federated_map(local.message, server.model))
+    message = _broadcast(local.whole_message, server)
     personalized = tff.federated_map(personalize_one, (message, clients, data))
     return personalized[0], personalized[1]
 

@@ -148,7 +148,7 @@ class Population:
     @cachetools.cached(cachetools.LRUCache(_CACHE_BYTES, getsizeof=_num_bytes))
     def load(name: str, client_id: str) -> Example:
       try:
-        x, y = self.datasets[name].load(client_id)
+        x, y = self._rows(name, client_id)
       except Exception as error:
         raise ClientError(
           f'The {name} data of client {client_id!r} could not be loaded: '
@@ -162,6 +162,15 @@ class Population:
       return x, y
 
     return load
+
+  def _rows(self, name: str, client_id: str) -> Example:
+    """What the data set holds of a client; no rows of one that it does not know."""
+    dataset = self.datasets[name]
+    if client_id in self._sizes[name]:
+      return dataset.load(client_id)
+    return tf.nest.map_structure(
+      lambda spec: np.zeros([0, *spec.shape], spec.dtype.as_numpy_dtype), dataset.element_spec
+    )
 
   def _feature_order(self, name: str) -> list[str]:
     process = self.process

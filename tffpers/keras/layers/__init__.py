@@ -1,4 +1,4 @@
-"""Bayesian layers."""
+"""Bayesian layers, and a mixture of experts."""
 
 from tffpers.keras.layers.affine import BayesianAffine
 from tffpers.keras.layers.base import BayesianLayer
@@ -10,6 +10,7 @@ from tffpers.keras.layers.gaussian import GaussianWeight
 from tffpers.keras.layers.hierarchical import BothPaths, Hierarchical
 from tffpers.keras.layers.lstm import BayesianLSTM
 from tffpers.keras.layers.lstm_cell import BayesianLSTMCell
+from tffpers.keras.layers.mixture import MixtureOfExperts, SoftmaxGate
 
 __all__ = [
   'BayesianAffine',
@@ -23,4 +24,6 @@ __all__ = [
   'Gate',
   'GaussianWeight',
   'Hierarchical',
+  'MixtureOfExperts',
+  'SoftmaxGate',
 ]

@@ -1,0 +1,185 @@
+"""A client's part in a round of clustered federated learning: pick a model and train it."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tffpers import client_loop, modelling
+from tffpers.algorithms import (
+  by_index,
+  cluster_choice,
+  cluster_start,
+  clusters,
+  fed_avg,
+  template,
+)
+
+Clusters = clusters.Clusters
+
+
+def pick(
+  settings: Clusters,
+  models: list[modelling.BoundModel],
+  received: clusters.Received,
+  client: clusters.ClusterClient,
+  data: dict[str, Any],
+) -> cluster_choice.Choice:
+  """The client's choice; a client that rests chooses nothing."""
+  active = received.active
+  if settings.num_models == 1:
+    only = tf.where(active[0], 0, -1)
+    return cluster_choice.Choice(only, only, tf.constant(False))
+  for j, model in enumerate(models):
+    tf.cond(active[j], lambda j=j, m=model: _assign(m, received, client, j), lambda: 0)
+  losses = cluster_choice.mean_losses(settings.spec.loss_fn, models, active, data['train'])
+  choice = cluster_choice.choose(losses, active, settings.epsilon, data['seed'])
+  if settings.when_stopped == 'rest' and settings.stopping:
+    gone = tf.logical_and(client.best >= 0, ~active[tf.maximum(client.best, 0)])
+    choice = cluster_choice.Choice(
+      tf.where(gone, -1, choice.model), choice.best, tf.logical_and(choice.explored, ~gone)
+    )
+  return choice
+
+
+def _assign(
+  model: modelling.BoundModel,
+  received: clusters.Received,
+  client: clusters.ClusterClient,
+  index: int,
+) -> int:
+  model.assign(received.weights(tf.constant(index), client.weights))
+  return 0
+
+
+def client_update(
+  settings: Clusters,
+  bound: clusters.Bound,
+  sent: clusters.ClusterMessage,
+  num_training: tf.Tensor,
+  client: clusters.ClusterClient,
+  data: dict[str, Any],
+) -> template.ClientOutput:
+  """Picks a model, trains it and forms its update; in a round that votes, only votes."""
+  del num_training
+  spec, models, train = settings.spec, bound.clusters, data['train']
+  ballot: Any = ()
+  if settings.votes:
+    ballot = tf.cond(
+      sent.voting,
+      lambda: cluster_start.vote(
+        spec.loss_fn, settings.draw, models, sent.seed, train, data['seed']
+      ),
+      lambda: cluster_start.no_votes(settings.num_models),
+    )
+  received = clusters.receive(settings, sent)
+  choice = pick(settings, models, received, client, data)
+  # Without rows nothing is trained and nothing counts.
+  rows = tf.where(choice.model >= 0, client_loop.num_rows(train), 0)
+  used = {**data, 'train': tf.nest.map_structure(lambda t: t[:rows], train)}
+  start = received.weights(choice.model, client.weights)
+  model = models[0]
+  model.assign(start)
+  score = _score(settings, model, tf.logical_and(sent.check, choice.model >= 0), data)
+  gradients_fn = fed_avg.mean_loss_gradients(model, spec.loss_fn, start)
+  result = client_loop.train(
+    used['train'], gradients_fn, model.trainable, settings.training, data['seed']
+  )
+  trained = fed_avg.finish_training(
+    spec,
+    start,
+    model.read(),
+    result,
+    fed_avg.FedAvgClient(client.weights),
+    used,
+    sent=lambda delta: delta,
+  )
+  return _output(settings, sent, client, data, choice, ballot, score, trained)
+
+
+def _score(
+  settings: Clusters, model: modelling.BoundModel, wanted: tf.Tensor, data: dict[str, Any]
+) -> Any:
+  """Sum and number of the validation losses of the model as it was broadcast."""
+  if not settings.stopping:
+    return ()
+  found = data['validation']
+  rows = tf.where(wanted, client_loop.num_rows(found), 0)
+  used = tf.nest.map_structure(lambda t: t[:rows], found)
+  measured = client_loop.evaluate(
+    lambda x, _: model.model(x, training=False), [], settings.spec.loss_fn, used
+  )
+  count = tf.where(tf.math.is_finite(measured['loss']), measured['num_targets'], 0.0)
+  return tf.stack([tf.math.multiply_no_nan(measured['loss'], count), count])
+
+
+def _output(
+  settings: Clusters,
+  sent: clusters.ClusterMessage,
+  client: clusters.ClusterClient,
+  data: dict[str, Any],
+  choice: cluster_choice.Choice,
+  ballot: Any,
+  score: Any,
+  trained: template.ClientOutput,
+) -> template.ClientOutput:
+  """What the client's training gives, as an update of the model that it picked."""
+  update = trained.update
+  counts = update.weight > 0
+  weight = tf.cast(counts, tf.float32) if settings.by_participants else update.weight
+  value = clusters.ClusterUpdate(
+    tf.nest.map_structure(lambda t: t * tf.cast(weight, t.dtype), update.value),
+    weight,
+    tf.where(counts, score, 0.0) if settings.stopping else (),
+    ballot,
+  )
+  index = tf.where(counts, choice.model, -1)
+  indexed = by_index.Indexed(tf.where(sent.voting, 0, index), value)
+  new = clusters.ClusterClient(trained.pending.weights, tf.where(counts, choice.best, client.best))
+  metrics = {
+    **trained.metrics,
+    'num_targets': tf.where(
+      sent.voting,
+      client_loop.num_targets(
+        settings.spec.loss_fn, data['train'], settings.spec.targets_per_example
+      ),
+      trained.metrics['num_targets'],
+    ),
+    'picked': tf.one_hot(index, settings.num_models, dtype=tf.int32),
+    'best': tf.one_hot(tf.where(counts, choice.best, -1), settings.num_models, dtype=tf.int32),
+    'explored': tf.cast(tf.logical_and(choice.explored, counts), tf.int32),
+    'bytes_up': client_loop.num_bytes(indexed),
+    'bytes_down': _bytes_down(settings, sent),
+  }
+  return template.ClientOutput(update._replace(value=indexed), new, metrics)
+
+
+def _bytes_down(settings: Clusters, sent: clusters.ClusterMessage) -> tf.Tensor:
+  """Size of the active models and of the message beside them."""
+  models = tf.reduce_sum(tf.cast(sent.active, tf.int64))
+  rest = client_loop.num_bytes([sent.active, sent.seed, sent.voting, sent.check])
+  return models * client_loop.num_bytes(settings.spec.weights) + rest
+
+
+def best_model(
+  settings: Clusters,
+  models: list[modelling.BoundModel],
+  weights: modelling.ModelWeights,
+  own: modelling.ModelWeights,
+  data: dict[str, Any],
+  seed: tf.Tensor,
+) -> tf.Tensor:
+  """Assigns all J models and finds the one with the lowest loss on `data`, int32.
+
+  Args:
+    settings: The algorithm's.
+    models: J models in the graph.
+    weights: `ModelWeights` [J, …]; those that have stopped count too.
+    own: The client's weights, for its integer counters.
+    data: `{'x', 'y'}`.
+    seed: int32[2], for ties.
+  """
+  everyone = tf.ones([settings.num_models], tf.bool)
+  for j, model in enumerate(models):
+    model.assign(fed_avg.received(tf.nest.map_structure(lambda t, j=j: t[j], weights), own))
+  losses = cluster_choice.mean_losses(settings.spec.loss_fn, models, everyone, data)
+  return cluster_choice.choose(losses, everyone, 0.0, seed).best

@@ -1,0 +1,171 @@
+"""The models that a clustered algorithm starts from.
+
+J models are drawn from J seeds. A random start may leave a model that is nobody's best
+one, and then it stays so for ever. A balanced start therefore asks the first round's
+clients: each draws the candidate starts itself, from seeds, and uploads which model of
+each start is its best one; the server takes the first start in which every model is the
+best of enough clients.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from tffpers import modelling, seeds
+from tffpers.algorithms import cluster_choice
+
+NUM_STARTS = 50
+
+# Of J models each must be the best of this share of the clients, divided by J: 35 % of two.
+_LEAST_SHARE = 0.7
+# Models of a start are numbered from 0, so -1 is no model's number.
+_STARTS = -1
+
+Draw: TypeAlias = Callable[[tf.Tensor], modelling.ModelWeights]
+
+
+def initial_weights(spec: modelling.ModelSpec) -> Draw:
+  """A model's initial values as a function of a seed, in any graph and inside loops.
+
+  Args:
+    spec: The model.
+
+  Returns:
+    From int32[2] to the values that `modelling.bind` draws from it, bit for bit.
+  """
+  with tf.Graph().as_default() as graph:
+    seed = tf.compat.v1.placeholder(tf.int32, [2], 'seed')
+    initial = tf.nest.map_structure(tf.identity, modelling.bind(spec, seed).initial)
+  tensors = tf.nest.flatten(initial)
+  definition = _needed_for(graph.as_graph_def(), [seed.op.name, *(t.op.name for t in tensors)])
+
+  def draw(seed_value: tf.Tensor) -> modelling.ModelWeights:
+    values = tf.graph_util.import_graph_def(
+      definition,
+      input_map={seed.name: tf.convert_to_tensor(seed_value)},
+      return_elements=[t.name for t in tensors],
+      name='initial_weights',
+    )
+    shaped = [tf.ensure_shape(v, t.shape) for v, t in zip(values, tensors, strict=True)]
+    return tf.nest.pack_sequence_as(initial, shaped)
+
+  return draw
+
+
+def _needed_for(definition: tf.compat.v1.GraphDef, names: list[str]) -> tf.compat.v1.GraphDef:
+  """The part of a graph that computes the named nodes: without the model's variables."""
+  nodes, needed = {node.name: node for node in definition.node}, set()
+  while names:
+    name = names.pop().lstrip('^').partition(':')[0]
+    if name not in needed:
+      needed.add(name)
+      names.extend(nodes[name].input)
+  part = tf.compat.v1.GraphDef(versions=definition.versions, library=definition.library)
+  part.node.extend(node for node in definition.node if node.name in needed)
+  return part
+
+
+def model_seed(seed: tf.Tensor, number: int) -> tf.Tensor:
+  """Seed of a start's model; that of model 0 is the start's own, as with a single model."""
+  return seeds.fold(seed, number) if number else tf.convert_to_tensor(seed)
+
+
+def draw_models(draw: Draw, seed: tf.Tensor, num_models: int) -> modelling.ModelWeights:
+  """All models of a start, stacked along a leading axis [J]."""
+  models = [draw(model_seed(seed, j)) for j in range(num_models)]
+  return tf.nest.map_structure(lambda *values: tf.stack(values), *models)
+
+
+def check_distinct(draw: Draw, num_models: int) -> None:
+  """Refuses a model whose initial values do not depend on the seed.
+
+  Raises:
+    ValueError: Two of the J initial models are the same.
+  """
+  if num_models == 1:
+    return
+  first, second = (
+    tf.nest.flatten(tf.function(draw)(tf.constant([0, k])).trainable) for k in range(2)
+  )
+  if all(bool(tf.reduce_all(tf.equal(a, b))) for a, b in zip(first, second, strict=True)):
+    raise ValueError(
+      'The initial models are identical, so no client could ever tell them apart; expected '
+      'initial values that depend on the seed, as those of Keras’ random initialisers do. '
+      f'Received: num_models={num_models} with a model_fn whose initial values are constant'
+    )
+
+
+def start_seed(seed: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+  """Seed of a candidate start; that of number 0 is the run's own, as in a random start."""
+  seed = tf.convert_to_tensor(seed)
+  return tf.where(tf.equal(number, 0), seed, seeds.fold(seeds.fold(seed, _STARTS), number))
+
+
+def vote(
+  loss_fn: modelling.LossFn,
+  draw: Draw,
+  models: list[modelling.BoundModel],
+  run_seed: tf.Tensor,
+  data: dict[str, Any],
+  seed: tf.Tensor,
+) -> tf.Tensor:
+  """A client's best model of every candidate start.
+
+  Args:
+    loss_fn: Per-target losses.
+    draw: Initial values from a seed.
+    models: J models; they are left with the last start's values.
+    run_seed: int32[2], what the starts are drawn from.
+    data: `{'x', 'y'}`, the client's training data.
+    seed: int32[2] of this client in this round, for ties.
+
+  Returns:
+    float32[NUM_STARTS, J], one 1 in each row; a row of zeros where no loss is a number.
+  """
+  everyone = tf.ones([len(models)], tf.bool)
+
+  def ballot(number):
+    start = start_seed(run_seed, number)
+    for j, model in enumerate(models):
+      model.assign(draw(model_seed(start, j)))
+    losses = cluster_choice.mean_losses(loss_fn, models, everyone, data)
+    best = cluster_choice.lowest(losses, everyone, seeds.fold(seed, number))
+    known = tf.reduce_any(tf.math.is_finite(losses))
+    return tf.one_hot(tf.where(known, best, -1), len(models))
+
+  return tf.map_fn(
+    ballot,
+    tf.range(NUM_STARTS),
+    fn_output_signature=tf.TensorSpec([len(models)], tf.float32),
+    parallel_iterations=1,
+  )
+
+
+def no_votes(num_models: int) -> tf.Tensor:
+  """The ballot of a client that is not asked."""
+  return tf.zeros([NUM_STARTS, num_models])
+
+
+def elect(votes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+  """The start that the votes choose.
+
+  Args:
+    votes: float32[NUM_STARTS, J], sum of the clients' ballots.
+
+  Returns:
+    Number of the first start in which every model has its share, or else of the start
+    whose least popular model is the most popular, int32; and whether it is balanced.
+  """
+  share = tf.math.divide_no_nan(votes, tf.reduce_sum(votes, -1, keepdims=True))
+  least = tf.reduce_min(share, -1)
+  enough = least >= _LEAST_SHARE / votes.shape[1]
+  balanced = tf.reduce_any(enough)
+  # argmax finds the first of equal ones.
+  ranked = tf.where(balanced, tf.cast(enough, tf.float32), least)
+  return tf.argmax(ranked, output_type=tf.int32), balanced
+
+
+def anybody_voted(votes: tf.Tensor) -> tf.Tensor:
+  """Whether there is a vote at all, bool."""
+  return tf.reduce_any(votes > 0)

@@ -1,0 +1,245 @@
+"""First-order model optimization (FedFomo).
+
+Zhang, Sapra, Fidler, Yeung, Alvarez, *Personalized Federated Learning with First Order
+Model Optimization*, ICLR 2021, arXiv 2012.08565.
+
+Client i minimises its validation loss L_i over mixtures of models, to first order. It
+downloads M of the other clients' models and weighs them by what they would gain it:
+
+  ω_ij = max(0, (L_i(w_i) − L_i(w_j)) / ‖w_j − w_i‖),   normalised to Σ_j ω_ij = 1
+  w_i ← w_i + Σ_j ω_ij (w_j − w_i)
+
+then trains w_i on its own data and sends it. Which M it asks for is ε-greedy: those with
+the largest ω summed over the rounds, or with probability ε any. Where no model gains, all
+ω are 0 and this is local training.
+
+Here w_i is the client's current model. (The paper measures from the client's model of the
+round before, with its newly trained one as a candidate among the others.)
+"""
+
+import functools
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tffpers import client_loop, inspection, modelling, seeds
+from tffpers import process as process_lib
+from tffpers.algorithms import by_client, by_index, flat, template
+
+ModelWeights = modelling.ModelWeights
+
+# Label of the request's draws; local training folds 0 and 1 into the same seed.
+_REQUEST = 2
+
+
+class FomoClient(NamedTuple):
+  """What a client keeps between rounds; of this only its trained weights leave it.
+
+  Attributes:
+    index: int32, its place among the clients.
+    weights: `ModelWeights` w_i after its last training; initial before its first.
+    affinity: [N], Σ over rounds of its normalised ω_ij.
+  """
+
+  index: tf.Tensor
+  weights: ModelWeights
+  affinity: tf.Tensor
+
+
+class Exploration(NamedTuple):
+  """How a client chooses what to download.
+
+  Attributes:
+    num_clients: N.
+    num_downloads: min(M, N − 1).
+    epsilon: ε of the first round.
+    epsilon_decay: What ε loses with each round finished, down to 0.
+  """
+
+  num_clients: int
+  num_downloads: int
+  epsilon: float
+  epsilon_decay: float
+
+
+def build_fed_fomo(
+  *,
+  model_fn: Callable[[], tf.keras.Model],
+  loss_fn: modelling.LossFn,
+  metrics_fn: Callable[[], list[modelling.Metric]],
+  element_spec: tuple[Any, Any],
+  num_clients: int,
+  optimizer: tff.learning.optimizers.Optimizer,
+  epochs: int,
+  batch_size: int,
+  clip_norm: float | None = None,
+  max_downloads: int | None = None,
+  epsilon: float = 0.3,
+  epsilon_decay: float = 0.05,
+) -> process_lib.PersonalizedProcess:
+  """Builds FedFomo as a `PersonalizedProcess`.
+
+  It needs validation data on the clients: `simulation.run` takes them as
+  `validation_data`. A client that has none has no ω and trains alone. All models start as
+  the run's initial one. A client without examples changes nothing; nor does one whose
+  training is not finite, which is counted in `num_nonfinite`. Variables that are not
+  trained stay on their client, and others' models are measured with the client's own.
+  There is no `aggregator` to choose: clients need each model by itself.
+
+  Args:
+    model_fn: Returns a new Keras model at each call; all trainable weights of one dtype.
+    loss_fn: Per-target losses: a Keras loss or a function `(y, prediction)`.
+    metrics_fn: Returns Keras metrics or plain functions for evaluation.
+    element_spec: `(x, y)` specs of one example.
+    num_clients: N ≥ 2.
+    optimizer: The clients' optimizer, from `tff.learning.optimizers`.
+    epochs: Local passes per round.
+    batch_size: Examples per local step.
+    clip_norm: Largest global norm of a local gradient; None does not clip.
+    max_downloads: M ≥ 1; a client downloads min(M, N − 1) models a round. None downloads
+      all. **The requests show the server the coarse order of the summed ω_ij.**
+    epsilon: ε in [0, 1].
+    epsilon_decay: What ε loses with each round finished, ≥ 0.
+
+  Returns:
+    The process. `evaluate` gives `client`, the model the client trained last. There is no
+    `server` model.
+
+  Raises:
+    TypeError: The model or optimizer is of the wrong kind.
+    ValueError: A hyper-parameter is out of range, the model has nothing to train or
+      weights of several dtypes.
+  """
+  spec = inspection.inspect_model(model_fn, loss_fn, metrics_fn, element_spec)
+  flat.check(spec)
+  training = client_loop.LocalTraining(optimizer, epochs, batch_size, clip_norm)
+  by_client.check_num_clients(num_clients)
+  _check(max_downloads, epsilon, epsilon_decay)
+  others = num_clients - 1
+  num_downloads = others if max_downloads is None else min(max_downloads, others)
+  exploration = Exploration(num_clients, num_downloads, epsilon, epsilon_decay)
+  algorithm = template.Algorithm(
+    initialize=functools.partial(by_client.initial_server, num_clients),
+    initialize_client=functools.partial(initial_client, num_clients),
+    message=lambda server, finished: finished,
+    tells_round=True,
+    selection=template.Selection(
+      num_clients, functools.partial(request, exploration), by_client.pick
+    ),
+    data_sets=('train', 'validation'),
+    client_update=functools.partial(client_update, spec, training),
+    server_update=by_client.server_update,
+    finish_client=None,
+    evaluate=functools.partial(by_client.evaluate, loss_fn),
+  )
+  return template.build(
+    algorithm,
+    spec,
+    aggregator=by_index.SumByIndex(num_clients),
+    evaluation_point='after',
+    hyper_parameters={
+      'algorithm': 'fed_fomo',
+      **template.describe_training(training, loss_fn),
+      'num_clients': num_clients,
+      'max_downloads': max_downloads,
+      'epsilon': epsilon,
+      'epsilon_decay': epsilon_decay,
+    },
+  )
+
+
+def _check(max_downloads: int | None, epsilon: float, epsilon_decay: float) -> None:
+  if max_downloads is not None and not (
+    isinstance(max_downloads, numbers.Integral) and max_downloads >= 1
+  ):
+    raise ValueError(
+      'max_downloads must be an integer ≥ 1, or None for all. '
+      f'Received: max_downloads={max_downloads!r}'
+    )
+  if not (isinstance(epsilon, numbers.Real) and 0 <= epsilon <= 1):
+    raise ValueError(f'epsilon must be in [0, 1]. Received: epsilon={epsilon!r}')
+  decay = epsilon_decay
+  if not (isinstance(decay, numbers.Real) and math.isfinite(decay) and decay >= 0):
+    raise ValueError(
+      f'epsilon_decay must be a finite number ≥ 0. Received: epsilon_decay={decay!r}'
+    )
+
+
+def initial_client(
+  num_clients: int, bound: modelling.BoundModel, info: template.ClientInfo
+) -> FomoClient:
+  """The run's initial model, no affinity."""
+  affinity = tf.zeros([num_clients], bound.initial.trainable[0].dtype)
+  return FomoClient(info.index, bound.initial, affinity)
+
+
+def request(
+  exploration: Exploration, finished: tf.Tensor, client: FomoClient, seed: tf.Tensor
+) -> tf.Tensor:
+  """Whose models to download, int32[M]: distinct, never the own one; ties at random."""
+  decayed = exploration.epsilon - exploration.epsilon_decay * tf.cast(finished, tf.float32)
+  draws = tf.random.stateless_uniform(
+    [1 + exploration.num_clients], seeds.fold(seed, _REQUEST), alg='philox'
+  )
+  known = tf.where(draws[0] < decayed, tf.zeros_like(client.affinity), client.affinity)
+  return by_client.others_first(client.index, [known, draws[1:]], exploration.num_downloads)
+
+
+def client_update(
+  spec: modelling.ModelSpec,
+  training: client_loop.LocalTraining,
+  bound: modelling.BoundModel,
+  received: template.Requested,
+  num_training: tf.Tensor,
+  client: FomoClient,
+  data: dict[str, Any],
+) -> template.ClientOutput:
+  """Moves w_i towards the models that gain, trains it and sends it."""
+  del num_training
+  bound.assign(client.weights)
+  own = flat.join(client.weights.trainable)
+  gains = weights_of(spec, bound, own, received.slices, data['validation'])
+  flat.assign(bound.trainable, own + flat.mixed(gains, received.slices - own))
+  gradients_fn = functools.partial(client_loop.model_gradients, bound, spec.loss_fn)
+  result = client_loop.train(data['train'], gradients_fn, bound.trainable, training, data['seed'])
+  affinity = tf.tensor_scatter_nd_add(client.affinity, received.keys[:, tf.newaxis], gains)
+  after = FomoClient(client.index, bound.read(), affinity)
+  num_downloads = received.keys.shape[0]
+  return by_client.finish_training(
+    spec,
+    flat.join(after.weights.trainable),
+    client,
+    after,
+    result,
+    data,
+    num_downloads=num_downloads,
+    num_keys=num_downloads,
+    metrics={'num_gaining': tf.math.count_nonzero(gains, dtype=tf.int32)},
+  )
+
+
+def weights_of(
+  spec: modelling.ModelSpec,
+  bound: modelling.BoundModel,
+  own: tf.Tensor,
+  others: tf.Tensor,
+  validation: client_loop.Batch,
+) -> tf.Tensor:
+  """Normalised ω_ij of models [M, d], beside the own one [d]; all 0 if none gains."""
+
+  def loss(model):
+    flat.assign(bound.trainable, model)
+    result = client_loop.evaluate(
+      lambda x, _: bound.model(x, training=False), [], spec.loss_fn, validation
+    )
+    return tf.cast(result['loss'], own.dtype)
+
+  losses = tf.map_fn(loss, others, parallel_iterations=1)
+  slopes = tf.math.divide_no_nan(loss(own) - losses, tf.norm(others - own, axis=1))
+  # A loss is NaN where there are no validation data.
+  gains = tf.where(tf.math.is_finite(slopes), tf.nn.relu(slopes), tf.zeros_like(slopes))
+  return tf.math.divide_no_nan(gains, tf.reduce_sum(gains))
