@@ -44,10 +44,13 @@ PRESETS = {
     **QUICK,
     'dataset': 'fashion_mnist',
     'rounds': 60,
+    'epochs': 1,
     'batch_size': 32,
     'client_learning_rate': 0.03,
-    'num_train': 3000,
-    'num_test': 2000,
+    'evaluate_every': 5,
+    'fine_tune_epochs': 1,
+    'num_train': 30000,
+    'num_test': 5000,
   },
 }
 common.define_presets(PRESETS, 'quick')

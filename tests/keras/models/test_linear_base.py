@@ -9,7 +9,7 @@ import tensorflow as tf
 import tffpers.keras as bayes
 from tffpers.keras import last_blocks
 from tffpers.keras.backend import keras
-from tffpers.keras.models import cnn, linear_base
+from tffpers.keras.models import linear_base
 
 layers = keras.layers
 
@@ -246,5 +246,5 @@ def test_map_too_large_for_a_client_is_refused_before_it_is_made():
 def test_it_is_made_inside_a_graph_too():
   """Where a federated computation builds its model, Keras 2 has no tensors of its own."""
   with tf.Graph().as_default():
-    result = linear_base(cnn(), 2)
+    result = linear_base(bayes.models.cnn(), 2)
     assert last_blocks(2)(result).num_shared == 784 * 100 + 100
