@@ -101,6 +101,14 @@ def test_dictionary_of_inputs_is_taken():
   assert len(inspect(two_inputs, element_spec=(x, SPEC[1])).weights.trainable) == 2
 
 
+def test_model_cut_out_of_another_one_is_taken():
+  def cut():
+    whole = tf.keras.Sequential([*model(units=3).layers, tf.keras.layers.Dense(2)])
+    return tf.keras.Sequential([tf.keras.layers.InputLayer([3]), whole.layers[-1]])
+
+  assert [w.shape.as_list() for w in inspect(cut).weights.trainable] == [[3, 2], [2]]
+
+
 class Assigned(tf.keras.Sequential):
   """Sets its weights when it is made."""
 

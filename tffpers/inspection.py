@@ -201,7 +201,9 @@ def _check_layers(model: tf.keras.Model, graph: tf.Graph) -> None:
         'input and cannot be repeated on a batch; regularise weights, or add_loss a callable. '
         f'Received: layer {layer.name!r}'
       )
-  initial = {v.initializer.name for v in model.variables}
+  # Also of variables that are not the model's: it may have been cut out of another one.
+  made = [*model.variables, *graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)]
+  initial = {v.initializer.name for v in made}
   assigned = [
     op.name
     for op in graph.get_operations()

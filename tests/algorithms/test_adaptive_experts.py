@@ -207,7 +207,8 @@ def test_after_it_all_methods_are_compared_on_the_same_data(personalized):
     assert {result[name]['num_examples'] for name in METHODS} == {9}
     losses = [result[name]['loss'] for name in METHODS]
     assert np.isfinite(losses).all()
-    assert len(set(losses)) == len(METHODS)
+    # Fine-tuning that does not help leaves IFCA's model.
+    assert len({result[n]['loss'] for n in METHODS if n != 'fine_tuned'}) == len(METHODS) - 1
 
 
 def test_b14_kept_weights_have_the_validation_loss_that_is_reported(personalized):

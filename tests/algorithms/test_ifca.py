@@ -143,7 +143,7 @@ def test_evaluation_takes_the_best_model_by_training_data_not_by_test_data():
   (result,) = two_models().evaluate(
     server, clients, [{name: data[name] for name in ('train', 'test', 'seed')}]
   )
-  assert result['client']['best'].tolist() == [0, 1]
+  assert [result['client'][f'best_{j}'] for j in range(2)] == [0, 1]
   assert result['client']['output'] == 10.0
   assert result['client']['loss'] == 50.0
 

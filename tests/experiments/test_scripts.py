@@ -14,11 +14,18 @@ PARTS = {
   'fedper_networks.py',
   'fedper_figures.py',
   'fedper_studies.py',
+  'apple_data.py',
+  'apple_measures.py',
+  'apple_methods.py',
+  'apple_relations.py',
+  'apple_setting.py',
+  'apple_studies.py',
 }
+OWN_FLAGS = {'virtual': '--beta', 'fedper': '--k_p', 'apple': '--dr_learning_rate'}
 SCRIPTS = sorted(
   path.name
-  for pattern in ('virtual_*.py', 'fedper_*.py')
-  for path in FOLDER.glob(pattern)
+  for prefix in OWN_FLAGS
+  for path in FOLDER.glob(f'{prefix}_*.py')
   if path.name not in PARTS
 )
 
@@ -37,7 +44,7 @@ def run(*arguments):
 def test_script_explains_its_flags(script):
   done = run(script, '--helpshort')
   assert 'Traceback' not in done.stderr
-  own = '--beta' if script.startswith('virtual') else '--k_p'
+  own = OWN_FLAGS[script.partition('_')[0]]
   for flag in ('--output_dir', '--seed', '--rounds', '--preset', own):
     assert flag in done.stdout
 

@@ -102,10 +102,10 @@ def build_adaptive_experts(
     phase. `personalize` and `evaluate` need training and validation data; a client without
     validation data chooses by its training data and makes all passes. `evaluate` gives
     `client` (before the second phase as `ifca`; after it the mixture), `ifca` (the cluster
-    model with the lowest validation loss, and in `best` which one), `fine_tuned` (that one
-    trained by `optimizer` on the client's data), `local` (the own expert) and `ensemble`
-    (the mean of all experts' probabilities); what there is not before the second phase is
-    NaN.
+    model with the lowest validation loss; in `best_0`, `best_1`, … a 1 for which one),
+    `fine_tuned` (that one trained by `optimizer` on the client's data), `local` (the own
+    expert) and `ensemble` (the mean of all experts' probabilities); what there is not before
+    the second phase is NaN.
 
   Raises:
     TypeError: A model or optimizer is of the wrong kind.

@@ -232,6 +232,11 @@ def one_model(models: ModelWeights, index: tf.Tensor, own: ModelWeights) -> Mode
   return fed_avg.received(tf.nest.map_structure(lambda t: t[index], models), own)
 
 
+def named_best(best: tf.Tensor, num_models: int) -> dict[str, tf.Tensor]:
+  """Which model is a client's best one, as numbers whose means are shares of clients."""
+  return {f'best_{j}': tf.cast(tf.equal(best, j), tf.float32) for j in range(num_models)}
+
+
 def describe(settings: Clusters) -> dict[str, object]:
   """The settings, for `config.json`."""
   rule = settings.stopping

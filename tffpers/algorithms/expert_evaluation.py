@@ -61,7 +61,7 @@ def evaluate(
     model.assign(weights)
     results[name] = _measure(lambda x: model.model(x, training=False), metrics, loss_fn, examples)
   results['client'] = client_loop.choose(personalized, mixed, results['ifca'])
-  results['ifca']['best'] = tf.one_hot(best, settings.clusters.num_models)
+  results['ifca'].update(clusters.named_best(best, settings.clusters.num_models))
   return results
 
 

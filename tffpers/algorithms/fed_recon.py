@@ -24,12 +24,10 @@ from tffpers import process as process_lib
 from tffpers.algorithms import fed_avg, fed_per, fed_recon_client, fed_recon_process, template
 from tffpers.keras import normalization
 
-ReconstructionModel = tff.learning.models.ReconstructionModel
-
 
 def reconstruction_model(
   model_fn: Callable[[], tf.keras.Model], partition: fed_per.Rule, element_spec: tuple[Any, Any]
-) -> ReconstructionModel:
+) -> tff.learning.models.ReconstructionModel:
   """A partition as TFF takes it: shared variables are its global ones, personal its local ones.
 
   For TFF's own builders, whose model functions have to make a new model at each call, as in
@@ -54,7 +52,7 @@ def reconstruction_model(
   split = partition(model)
   trainable = split.split(model.trainable_variables)
   non_trainable = split.split_non_trainable(model.non_trainable_variables)
-  return ReconstructionModel.from_keras_model_and_variables(
+  return tff.learning.models.ReconstructionModel.from_keras_model_and_variables(
     model,
     global_trainable_variables=trainable[0],
     global_non_trainable_variables=non_trainable[0],

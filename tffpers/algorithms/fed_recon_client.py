@@ -17,8 +17,6 @@ from tffpers import client_loop, modelling, seeds
 from tffpers import keras as tffpers_keras
 from tffpers.algorithms import fed_per
 
-ReconstructionModel = tff.learning.models.ReconstructionModel
-
 
 def personal_start(
   spec: modelling.ModelSpec, split: tffpers_keras.Partition, seed: tf.Tensor
@@ -55,7 +53,7 @@ class _BatchOutput(NamedTuple):
   num_examples: tf.Tensor
 
 
-class SeededModel(ReconstructionModel):
+class SeededModel(tff.learning.models.ReconstructionModel):
   """The user's model for TFF's client work.
 
   A forward pass gives the objective of a step, regularisers included, in the place of
@@ -149,9 +147,10 @@ class ClientWork:
 
   def dataset_split_fn(self, dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, tf.data.Dataset]:
     """Batches for the reconstruction and for the training after it."""
-    assert self._latest is not None, 'TFF asks for the model first'
+    model, self._latest = self._latest, None
+    assert model is not None, 'TFF asks for a model before each trace of the data'
     client = dataset.get_single_element()
-    self._latest.start(client['start'])
+    model.start(client['start'])
     return (
       batches(client, self.reconstruction, seeds.fold(client['seed'], fed_per.HEAD)),
       batches(client, self.training, client['seed']),

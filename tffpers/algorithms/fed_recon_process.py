@@ -8,7 +8,7 @@ beside it, and losses stay away from the server.
 
 import collections
 import functools
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -17,7 +17,7 @@ from tffpers import client_loop, modelling, seeds
 from tffpers.algorithms import fed_per, fed_recon_client, template
 
 ModelWeights = modelling.ModelWeights
-LearningProcess = tff.learning.templates.LearningProcess
+LearningProcess: TypeAlias = tff.learning.templates.LearningProcess
 _CLIENT_STATE = tff.FederatedType((), tff.CLIENTS)
 
 

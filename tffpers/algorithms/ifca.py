@@ -72,8 +72,9 @@ def build_ifca(
   Returns:
     The process, whose evaluation point is `before`. `evaluate` needs the client's training
     data besides its test data, and gives `client` (the cluster model with the lowest loss
-    on the training data, and in `best` which one it is) and `after` (the model that the
-    client trained last). Metrics of a client's round: `picked`, `best`: int32[J], one-hot.
+    on the training data; in `best_0`, `best_1`, … a 1 for which one it is) and `after` (the
+    model that the client trained last). Metrics of a client's round: `picked`, `best`:
+    int32[J], one-hot.
 
   Raises:
     TypeError: The model or optimizer is of the wrong kind.
@@ -128,5 +129,5 @@ def evaluate(
       settings.spec.loss_fn,
       data['test'],
     )
-  results['client']['best'] = tf.one_hot(best, settings.num_models)
+  results['client'].update(clusters.named_best(best, settings.num_models))
   return results

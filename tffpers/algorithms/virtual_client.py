@@ -194,21 +194,21 @@ def _gradients(
   through it costs several times more. Its targets are brought to float32 here, once: a
   while loop computes what stands in its body at every step.
   """
-  kl_weight = tf.cast(kl_weight, network.gaussian[0].loc.dtype)
-  scaled = [
-    (tf.cast(t.gamma / t.lam, w.loc.dtype), kl_weight * tf.cast(t.lam, w.loc.dtype))
-    for w, t in zip(network.gaussian, targets, strict=True)
-  ]
+  scaled = []
+  for weight, target in zip(network.gaussian, targets, strict=True):
+    factor = tf.cast(kl_weight, weight.loc.dtype)
+    loc, lam = (tf.cast(t, weight.loc.dtype) for t in (target.gamma / target.lam, target.lam))
+    scaled.append((loc, factor * lam, factor))
 
   def gradients_fn(batch, seed):
-    with tffpers_keras.scales_computed_once():
+    with tffpers_keras.scales_remembered():
       gradients, loss_sum, weight_sum = client_loop.model_gradients(
         network.bound, settings.loss_fn, batch, seed, network.trained
       )
       by_loc, by_log_scale = zip(
         *(
-          gaussians.kl_gradient(weight.loc, weight.scale, loc, lam, kl_weight)
-          for weight, (loc, lam) in zip(network.gaussian, scaled, strict=True)
+          gaussians.kl_gradient(weight.loc, weight.last_scale, loc, lam, factor)
+          for weight, (loc, lam, factor) in zip(network.gaussian, scaled, strict=True)
         ),
         strict=True,
       )

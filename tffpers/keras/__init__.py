@@ -2,7 +2,7 @@
 
 from tffpers.keras import layers, models, noise
 from tffpers.keras.hierarchical import hierarchical
-from tffpers.keras.layers.gaussian import scales_computed_once
+from tffpers.keras.layers.gaussian import scales_remembered
 from tffpers.keras.partition import Partition
 from tffpers.keras.posteriors import (
   deterministic_weights,
@@ -34,7 +34,7 @@ __all__ = [
   'personal',
   'private_gaussian_weights',
   'project_gates',
-  'scales_computed_once',
+  'scales_remembered',
   'shared',
   'shared_gaussian_weights',
   'tagged',

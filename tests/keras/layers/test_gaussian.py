@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 from tffpers import gaussians
-from tffpers.keras import scales_computed_once
+from tffpers.keras import scales_remembered
 from tffpers.keras.backend import keras
 from tffpers.keras.layers import BayesianDense
 
@@ -123,35 +123,41 @@ def test_a_prior_must_return_a_normal_of_the_weights_shape(prior, error):
     dense(prior=prior)
 
 
-def test_scales_computed_once_is_one_tensor_inside_and_leaves_values_and_gradients_alone():
+def test_last_scale_is_the_layers_own_inside_scales_remembered_and_fresh_outside():
   layer = dense(2, initial_scale=0.3)
-
-  def value_and_gradient():
-    with tf.GradientTape() as tape:
-      value = tf.reduce_sum(layer.kernel.variance(tf.float32) + layer.kernel.scale)
-    return value, tape.gradient(value, layer.kernel.log_scale)
-
-  apart = value_and_gradient()
-  with scales_computed_once():
-    together = value_and_gradient()
-    assert layer.kernel.scale is layer.kernel.scale
-  for a, b in zip(apart, together, strict=True):
-    np.testing.assert_allclose(a, b, rtol=1e-6)
+  with scales_remembered():
+    used = layer.kernel.scale
+    assert layer.kernel.last_scale is used
+    assert layer.kernel.scale is not used
   layer.kernel.log_scale.assign(tf.zeros([3, 2]))
-  np.testing.assert_array_equal(layer.kernel.scale, np.ones([3, 2]))
+  np.testing.assert_array_equal(layer.kernel.last_scale, np.ones([3, 2]))
 
 
-def test_scales_computed_once_can_first_be_used_in_a_loop_body():
+def test_scales_remembered_leaves_gradients_alone_even_if_they_compute_the_layer_again():
+  layer = dense(2)
+  again = tf.recompute_grad(lambda x: x * layer.kernel.scale)
+
+  def gradient():
+    with tf.GradientTape() as tape:
+      value = tf.reduce_sum(again(tf.ones([3, 2])) + tf.square(layer.kernel.scale))
+    return tape.gradient(value, layer.kernel.log_scale)
+
+  apart = gradient()
+  with scales_remembered():
+    np.testing.assert_array_equal(gradient(), apart)
+
+
+def test_scale_of_a_loops_body_is_not_remembered_outside_it():
   layer = dense(2, initial_scale=0.5)
 
   @tf.function
   def total():
-    with scales_computed_once():
+    with scales_remembered():
       looped = tf.while_loop(
         lambda i, _: i < 2,
         lambda i, sum_: (i + 1, sum_ + tf.reduce_sum(layer.kernel.scale)),
         (0, 0.0),
       )[1]
-      return looped + tf.reduce_sum(layer.kernel.scale)
+      return looped + tf.reduce_sum(layer.kernel.last_scale)
 
   assert total() == 9.0

@@ -30,19 +30,19 @@ _memo = _Memo()
 
 
 @contextlib.contextmanager
-def scales_computed_once() -> Iterator[None]:
-  """Makes every weight's σ one tensor for all that uses it inside the block.
+def scales_remembered() -> Iterator[None]:
+  """Lets `GaussianWeight.last_scale` give what a layer computed inside the block.
 
   The exponential is the dearest of a training step's element-wise operations, and a
-  step needs σ in the layer and again in the divergence. Weights must not be assigned
-  inside the block: σ would stay what it was. What differentiates through σ must be
-  the first to use it: a gradient tape does not know tensors made before it.
+  step needs σ in the layer and again in the divergence. Layers themselves compute σ at
+  each use, so that gradients are right however they are taken.
 
   >>> from tffpers.keras import layers
   >>> layer = layers.BayesianDense(2)
   >>> layer.build([None, 3])
-  >>> with scales_computed_once():
-  ...   assert layer.kernel.scale is layer.kernel.scale
+  >>> with scales_remembered():
+  ...   computed = layer.kernel.scale
+  ...   assert layer.kernel.last_scale is computed
   """
   outer, _memo.scales = _memo.scales, {}
   try:
@@ -121,13 +121,24 @@ class GaussianWeight:
   @property
   def scale(self) -> tf.Tensor:
     """Standard deviations σ, in [1e-8, 1e4]."""
-    if _memo.scales is None:
-      return tf.exp(self._clipped())
+    scale = tf.exp(self._clipped())
+    if _memo.scales is not None:
+      _memo.scales[self._place] = scale
+    return scale
+
+  @property
+  def last_scale(self) -> tf.Tensor:
+    """Value of the scale used last in a block of `scales_remembered`; else computed anew.
+
+    Not for differentiating. The weight must not have been assigned since.
+    """
+    found = (_memo.scales or {}).get(self._place)
+    return self.scale if found is None else found
+
+  @property
+  def _place(self) -> tuple[int, int]:
     # A tensor of a loop's or branch's body cannot be used outside it.
-    key = id(self), id(tf.compat.v1.get_default_graph())
-    if key not in _memo.scales:
-      _memo.scales[key] = tf.exp(self._clipped())
-    return _memo.scales[key]
+    return id(self), id(tf.compat.v1.get_default_graph())
 
   @property
   def posterior(self) -> tfd.Normal:

@@ -108,7 +108,7 @@ def _base_output(model: keras.Model, outputs: Any, units: _Units) -> Any:
   layers, tensors = _behind(outputs, None)
   stay = {id(layer) for layer in layers if _stays(model, layer, units)}
   go = {id(layer) for layer in layers if _holds(layer, units.go)}
-  found = []
+  found: list[tuple[int, int, Any]] = []
   for tensor in tensors:
     after, reached = _behind(outputs, tensor)
     ids = {id(layer) for layer in after}
