@@ -4,10 +4,14 @@
 
 Each folder is the --output_dir of one seed, with a subfolder for each method. Prints a
 Markdown table of the last evaluated round: S is the server's model on all clients' test
-data, MT each client's own on its own, weighted by test size.
+data, MT each client's own on its own, weighted by test size. A second table has the
+differences between methods seed by seed: methods share clients and splits, so these spread
+far less than the values. ECE is that of each client's examples,
+averaged, and so above 0 even for perfect probabilities where clients have few.
 """
 
 import csv
+import json
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -52,19 +56,50 @@ def cell(values: Sequence[float]) -> str:
   return f'{np.mean(values):.4f}{spread}'
 
 
+def check_runs(folders: Sequence[pathlib.Path], method: str) -> None:
+  """Ends unless the folders hold different seeds of one experiment."""
+  configs = [
+    json.loads((folder / method / 'config.json').read_text(encoding='utf-8')) for folder in folders
+  ]
+  seeds = [config['seed'] for config in configs]
+  kinds = {(config['dataset'], config['rounds'], config['clients_per_round']) for config in configs}
+  if len(set(seeds)) < len(seeds) or len(kinds) > 1:
+    sys.exit(
+      'The folders must be different seeds of one experiment. '
+      f'Received: seeds {seeds}; data set, rounds and clients per round {sorted(kinds, key=str)}'
+    )
+
+
 def table(folders: Sequence[pathlib.Path]) -> str:
   """The table of all methods that every folder has."""
+  for folder in folders:
+    if not folder.is_dir():
+      sys.exit(f'There is no folder {folder}.')
   found = [{path.parent.name for path in folder.glob('*/metrics.csv')} for folder in folders]
   methods = sorted(set.intersection(*found))
   if not methods:
     sys.exit(f'No method has a run in each of {", ".join(map(str, folders))}.')
-  lines = [['method', 'round', 'seeds', *COLUMNS], ['---'] * (3 + len(COLUMNS))]
+  rows = {method: [last_row(folder / method) for folder in folders] for method in methods}
+  lines = [['method', 'round', 'seeds', *COLUMNS]]
+  differences = [['difference', *COLUMNS]]
   for method in methods:
-    rows = [last_row(folder / method) for folder in folders]
-    rounds = '/'.join(dict.fromkeys(row['round'] for row in rows))
-    cells = [cell([value(row, name) for row in rows]) for name in COLUMNS]
-    lines.append([method, rounds, str(len(rows)), *cells])
-  return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
+    check_runs(folders, method)
+    values = {name: [value(row, name) for row in rows[method]] for name in COLUMNS}
+    rounds = '/'.join(dict.fromkeys(row['round'] for row in rows[method]))
+    lines.append([method, rounds, str(len(folders)), *map(cell, values.values())])
+    for other in methods[: methods.index(method)]:
+      by_seed = [
+        np.subtract(values[name], [value(row, name) for row in rows[other]]) for name in COLUMNS
+      ]
+      differences.append([f'{method} − {other}', *map(cell, by_seed)])
+  tables = [lines] if len(methods) == 1 else [lines, differences]
+  return '\n\n'.join(map(markdown, tables))
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+  """A table whose first line is its head."""
+  ruled = [lines[0], ['---'] * len(lines[0]), *lines[1:]]
+  return '\n'.join(f'| {" | ".join(line)} |' for line in ruled)
 
 
 if __name__ == '__main__':

@@ -36,8 +36,7 @@ def load(name: str, data_dir: str | None = None, *, num_clients: int, seed: int)
   if name in _PARTS:
     return loader(data_dir, **parts)
   pair = loader(data_dir, seed=seed)
-  # HAR as published is scaled already.
-  return pair if name == 'har' else datasets.standardize(*pair)
+  return datasets.standardize(*pair)
 
 
 def statistics(setting: Setting, data_dir: str | None, num_clients: int) -> None:

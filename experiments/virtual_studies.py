@@ -53,7 +53,7 @@ PRESETS = {
 PAPER_CHANGES = {
   'pmnist': {'rounds': 250},
   'femnist': {'rounds': 250},
-  'har': {'rounds': 30, 'client_learning_rate': 0.01},
+  'har': {'rounds': 30, 'client_learning_rate': 0.03},
   'vsn': {'rounds': 25, 'client_learning_rate': 0.01},
   'watch': {'rounds': 30, 'client_learning_rate': 0.01},
 }

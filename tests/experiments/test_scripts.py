@@ -1,5 +1,6 @@
 """Every script starts, explains its flags, and runs where its data come with a package."""
 
+import json
 import os
 import pathlib
 import subprocess
@@ -85,14 +86,21 @@ def test_fedper_figures_on_data_of_a_package(tmp_path):
     assert (tmp_path / f'{name}.png').read_bytes().startswith(b'\x89PNG')
 
 
-def test_over_seeds_gives_mean_and_deviation_of_the_last_row(tmp_path):
+def test_over_seeds_gives_means_and_differences_seed_by_seed(tmp_path):
   for seed, accuracy in enumerate((0.5, 0.7)):
-    folder = tmp_path / str(seed) / 'virtual'
-    folder.mkdir(parents=True)
-    (folder / 'metrics.csv').write_text(
-      f'round,server_accuracy,report_sigma_p5,report_sigma_p95\n1,0.1,1,1\n2,{accuracy},0.1,0.3\n',
-      encoding='utf-8',
-    )
+    for method, better in (('fed_avg', 0.0), ('virtual', 0.1)):
+      folder = tmp_path / str(seed) / method
+      folder.mkdir(parents=True)
+      (folder / 'metrics.csv').write_text(
+        'round,server_accuracy,report_sigma_p5,report_sigma_p95\n'
+        f'1,0.1,1,1\n2,{accuracy + better},0.1,0.3\n',
+        encoding='utf-8',
+      )
+      config = {'seed': seed, 'dataset': 'toy', 'rounds': 2, 'clients_per_round': 1}
+      (folder / 'config.json').write_text(json.dumps(config), encoding='utf-8')
   done = run('over_seeds.py', str(tmp_path / '0'), str(tmp_path / '1'))
-  assert '| virtual | 2 | 2 | 0.6000 ± 0.1414 |  |' in done.stdout
-  assert done.stdout.rstrip().endswith('| 3.0000 ± 0.0000 |')
+  assert '| virtual | 2 | 2 | 0.7000 ± 0.1414 |  |' in done.stdout
+  assert '| virtual − fed_avg | 0.1000 ± 0.0000 |' in done.stdout
+  assert '| 3.0000 ± 0.0000 |' in done.stdout
+  same = run('over_seeds.py', str(tmp_path / '0'), str(tmp_path / '0'))
+  assert same.returncode == 1 and 'different seeds' in same.stderr
