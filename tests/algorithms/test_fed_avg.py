@@ -306,3 +306,11 @@ def test_without_fine_tuning_there_is_no_personalize():
 def test_negative_fine_tune_epochs_are_refused_by_name():
   with pytest.raises(ValueError, match='fine_tune_epochs=-1'):
     linear(fine_tune_epochs=-1)
+
+
+def test_fine_tuning_that_is_not_finite_is_not_kept():
+  process = linear(batch_size=1, fine_tune_epochs=1)
+  server, clients = start(process, 1.0)
+  (tuned,), (metrics,) = process.personalize(server, clients[:1], [client([np.nan], [0])])
+  np.testing.assert_array_equal(tuned.weights.trainable[0], [[1.0]])
+  assert metrics['nonfinite'] == 1

@@ -299,6 +299,7 @@ def test_m1_personal_statistics_stay_on_the_client():
   ('overrides', 'error', 'match'),
   [
     ({'head_epochs': -1}, ValueError, 'head_epochs=-1'),
+    ({'head_epochs': 1, 'partition': tk.last_blocks(0)}, ValueError, 'head_epochs=1'),
     ({'head_start': 'zero'}, ValueError, "head_start='zero'"),
     ({'partition': 1}, TypeError, 'partition=1'),
     ({'partition': lambda model: model}, TypeError, 'Partition.*Received'),

@@ -27,6 +27,7 @@ from tffpers.algorithms import (
   expert_evaluation,
   expert_mixture,
   expert_models,
+  placement,
   template,
 )
 
@@ -155,7 +156,7 @@ def build_adaptive_experts(
     'local_model': local.fingerprint,
     'gate_model': gate.fingerprint,
   }
-  return template.build(
+  return placement.build(
     _algorithm(settings),
     spec,
     aggregator=by_index.SumByIndex(num_models),

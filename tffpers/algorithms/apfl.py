@@ -27,7 +27,7 @@ import tensorflow_federated as tff
 
 from tffpers import client_loop, inspection, modelling
 from tffpers import process as process_lib
-from tffpers.algorithms import fed_avg, flat, template
+from tffpers.algorithms import fed_avg, flat, placement, template
 
 ModelWeights = modelling.ModelWeights
 
@@ -131,7 +131,7 @@ def build_apfl(
     finish_client=None,
     evaluate=functools.partial(evaluate, loss_fn),
   )
-  return template.build(
+  return placement.build(
     algorithm,
     spec,
     aggregator=aggregator,

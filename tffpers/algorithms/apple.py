@@ -27,7 +27,7 @@ import tensorflow_federated as tff
 
 from tffpers import client_loop, inspection, modelling
 from tffpers import process as process_lib
-from tffpers.algorithms import apple_client, by_client, by_index, flat, template
+from tffpers.algorithms import apple_client, by_client, by_index, flat, placement, template
 from tffpers.algorithms.apple_settings import Settings
 from tffpers.algorithms.virtual_settings import prior_shares
 
@@ -135,7 +135,7 @@ def build_apple(
       else [int(n) for n in client_num_examples]
     ),
   }
-  return template.build(
+  return placement.build(
     _algorithm(settings, spec),
     spec,
     aggregator=by_index.SumByIndex(settings.num_clients),

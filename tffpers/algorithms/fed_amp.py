@@ -23,7 +23,7 @@ import tensorflow_federated as tff
 
 from tffpers import client_loop, inspection, modelling
 from tffpers import process as process_lib
-from tffpers.algorithms import by_client, by_index, fed_prox, flat, template
+from tffpers.algorithms import by_client, by_index, fed_prox, flat, placement, template
 
 ModelWeights = modelling.ModelWeights
 
@@ -105,7 +105,7 @@ def build_fed_amp(
     finish_client=None,
     evaluate=functools.partial(by_client.evaluate, loss_fn),
   )
-  return template.build(
+  return placement.build(
     algorithm,
     spec,
     aggregator=by_index.SumByIndex(num_clients),

@@ -19,7 +19,7 @@ import tensorflow_federated as tff
 
 from tffpers import client_loop, inspection, modelling
 from tffpers import process as process_lib
-from tffpers.algorithms import template
+from tffpers.algorithms import placement, template
 
 ModelWeights = modelling.ModelWeights
 LocalGradients: TypeAlias = Callable[
@@ -66,8 +66,9 @@ def build_fed_avg(
 ) -> process_lib.PersonalizedProcess:
   """Builds FedAvg as a `PersonalizedProcess`.
 
-  Floating non-trainable variables (batch-norm statistics) are averaged with the
-  same weights; integer ones stay on their client. A client without examples has
+  A batch of one example, such as a client's only one or the rest of its data, has no
+  variance: batch norm gives 0 for it and its moving variance shrinks. Floating
+  non-trainable variables (batch-norm statistics) are averaged with the same weights; integer ones stay on their client. A client without examples has
   weight 0 and keeps its state; so does one whose training is not finite, which is
   counted in `num_nonfinite`. A round in which no client counts changes nothing.
 
@@ -126,7 +127,7 @@ def build_fed_avg(
     'aggregator': type(aggregator).__name__,
     'fine_tune_epochs': fine_tune_epochs,
   }
-  return template.build(
+  return placement.build(
     algorithm,
     spec,
     aggregator=aggregator,
@@ -249,12 +250,22 @@ def fine_tune(
   client: FedAvgClient,
   data: dict[str, Any],
 ) -> tuple[FedAvgClient, dict[str, tf.Tensor]]:
-  """Trains the server's model on the client's data; the client's state holds the result."""
+  """Trains the server's model on the client's data; the client's state holds the result.
+
+  A result that is not finite is not kept: the personal model is then the server's.
+  """
   start = received(weights, client.weights)
   bound.assign(start)
   gradients_fn = mean_loss_gradients(bound, spec.loss_fn, start)
   result = client_loop.train(data['train'], gradients_fn, bound.trainable, training, data['seed'])
-  return FedAvgClient(bound.read()), {'loss': result.loss, 'num_steps': result.num_steps}
+  end = bound.read()
+  finite = client_loop.all_finite(end)
+  metrics = {
+    'loss': result.loss,
+    'num_steps': result.num_steps,
+    'nonfinite': tf.cast(~finite, tf.int32),
+  }
+  return FedAvgClient(client_loop.choose(finite, end, start)), metrics
 
 
 def evaluate(

@@ -28,7 +28,7 @@ import tensorflow_federated as tff
 
 from tffpers import client_loop, inspection, modelling, seeds
 from tffpers import process as process_lib
-from tffpers.algorithms import by_client, by_index, flat, template
+from tffpers.algorithms import by_client, by_index, flat, placement, template
 
 ModelWeights = modelling.ModelWeights
 
@@ -136,7 +136,7 @@ def build_fed_fomo(
     finish_client=None,
     evaluate=functools.partial(by_client.evaluate, loss_fn),
   )
-  return template.build(
+  return placement.build(
     algorithm,
     spec,
     aggregator=by_index.SumByIndex(num_clients),

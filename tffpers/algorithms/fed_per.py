@@ -21,7 +21,7 @@ import tensorflow_federated as tff
 from tffpers import client_loop, inspection, modelling, seeds
 from tffpers import keras as tffpers_keras
 from tffpers import process as process_lib
-from tffpers.algorithms import fed_avg, template
+from tffpers.algorithms import fed_avg, placement, template
 
 ModelWeights = modelling.ModelWeights
 Rule: TypeAlias = Callable[[tf.keras.Model], tffpers_keras.Partition]
@@ -82,6 +82,11 @@ def build_fed_per(
   split = partition_of(spec, partition)
   training = client_loop.LocalTraining(optimizer, epochs, batch_size, clip_norm)
   head_training = client_loop.extra_passes(training, head_epochs=head_epochs)
+  if head_training is not None and not any(split.trainable):
+    raise ValueError(
+      'head_epochs train what is personal, and this partition leaves nothing personal to train. '
+      f'Received: head_epochs={head_epochs}, partition={partition!r}'
+    )
   if head_start not in ('own', 'common'):
     raise ValueError(f"head_start must be 'own' or 'common'. Received: head_start={head_start!r}")
   server_optimizer = server_optimizer or tff.learning.optimizers.build_sgdm(1.0)
@@ -105,7 +110,7 @@ def build_fed_per(
     'server_optimizer': template.describe(server_optimizer),
     'aggregator': type(aggregator).__name__,
   }
-  return template.build(
+  return placement.build(
     algorithm,
     spec,
     aggregator=aggregator,

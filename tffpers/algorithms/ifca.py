@@ -19,7 +19,14 @@ import tensorflow_federated as tff
 
 from tffpers import client_loop, inspection, modelling
 from tffpers import process as process_lib
-from tffpers.algorithms import by_index, cluster_client, cluster_rounds, clusters, template
+from tffpers.algorithms import (
+  by_index,
+  cluster_client,
+  cluster_rounds,
+  clusters,
+  placement,
+  template,
+)
 
 _AVERAGING = ('models', 'gradients')
 
@@ -92,7 +99,7 @@ def build_ifca(
     by_participants=averaging == 'gradients',
     initial_models=initial_models,
   )
-  return template.build(
+  return placement.build(
     template.Algorithm(
       **cluster_rounds.functions(settings),
       evaluate=functools.partial(evaluate, settings),

@@ -27,7 +27,7 @@ import tensorflow_probability as tfp
 
 from tffpers import client_loop, factors, gaussians, inspection, modelling
 from tffpers import process as process_lib
-from tffpers.algorithms import template, virtual_client
+from tffpers.algorithms import placement, template, virtual_client
 from tffpers.algorithms import virtual_network as networks
 from tffpers.algorithms.virtual_settings import Settings, prior_shares
 from tffpers.gaussians import Natural
@@ -166,7 +166,7 @@ def build_virtual(
     ),
     'aggregator': type(aggregator).__name__,
   }
-  return template.build(
+  return placement.build(
     _algorithm(settings),
     spec,
     aggregator=aggregator,

@@ -55,8 +55,9 @@ def run(
     validation_data: Data to choose the best round by, and of algorithms that need it.
     evaluate_every: All clients are evaluated every so many rounds, and after the last.
     personalize_every: Clients are evaluated after the process's `personalize` too, every
-      so many rounds (of those that are evaluated) and after the last; None does it after
-      the last only. No state is changed by it.
+      so many rounds (of those that are evaluated), which gives the history its columns
+      `personalized_…`, and after the last, for the summary and the table of clients;
+      None does it after the last only. No state is changed by it.
     output_dir: Folder for `config.json`, `metrics.csv`, `clients.csv`, `summary.json`,
       `curves.png`, `clients.png`, `tensorboard/` and `state.sqlite`. None writes nothing.
     resume: Whether to continue a run found in `output_dir`; without one it starts.

@@ -49,8 +49,8 @@ def _personalize(states: states_lib.States, current: dict[str, Any]) -> dict[str
   population = states.population
   compute = population.process.personalize
   assert compute is not None, 'the process has no personalize'
-  trained = [key for key in current if population.size('train', key)]
-  data = population.data(compute, trained, ('personalize',))
+  # Clients without training data too: the same clients as in the evaluation before it.
+  data = population.data(compute, current, ('personalize',))
   if not data:
     return {}
   new, _ = compute(states.server, [current[key] for key in data], list(data.values()))

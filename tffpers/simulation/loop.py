@@ -122,9 +122,14 @@ class Run:
     return number % self.config['evaluate_every'] == 0 or number == self.config['rounds']
 
   def _personalizes(self, number: int) -> bool:
-    every = self.config['personalize_every']
-    due = number == self.config['rounds'] or (every is not None and number % every == 0)
+    due = number == self.config['rounds'] or self._personalizes_often(number)
     return due and self.population.process.personalize is not None
+
+  def _personalizes_often(self, number: int) -> bool:
+    """Whether the round's row has the columns, whether or not it is the last: a run that is
+    continued later would have them in the middle."""
+    every = self.config['personalize_every']
+    return every is not None and number % every == 0
 
   def _round(self, position: _Position, number: int) -> _Position:
     before, server = position
@@ -154,8 +159,9 @@ class Run:
       row |= history_lib.evaluated(results, process)
       if self._personalizes(progress.round):
         personalized = evaluation.evaluate(states, 'test', personalized=True)
-        columns = history_lib.evaluated(personalized, process)
-        row |= {f'personalized_{name}': value for name, value in columns.items()}
+        if self._personalizes_often(progress.round):
+          columns = history_lib.evaluated(personalized, process)
+          row |= {f'personalized_{name}': value for name, value in columns.items()}
     if 'validation' in datasets:
       validated = history_lib.evaluated(evaluation.evaluate(states, 'validation'), process)
       row |= {f'validation_{name}': value for name, value in validated.items()}

@@ -40,7 +40,10 @@ def finished_rounds(folder: pathlib.Path) -> int | None:
   """The number of rounds that a folder's reports cover; None if they are not all there."""
   if not all((folder / name).exists() for name in _ALWAYS):
     return None
-  return json.loads((folder / 'summary.json').read_text(encoding='utf-8'))['rounds']
+  try:
+    return json.loads((folder / 'summary.json').read_text(encoding='utf-8'))['rounds']
+  except (ValueError, KeyError, TypeError):  # Damaged: it is written again.
+    return None
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:

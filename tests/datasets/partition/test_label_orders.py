@@ -41,3 +41,9 @@ def test_arguments_are_checked(arguments):
   name, value = next(iter(arguments.items()))
   with pytest.raises(ValueError, match=f'Received: {name}={value}'):
     permute_labels(dataset([0]), **{'num_classes': 2, 'seed': 0} | arguments)
+
+
+def test_class_ids_that_the_dtype_does_not_hold_are_refused():
+  data = FederatedDataset.from_arrays({'a': (np.zeros([4, 1]), np.arange(4, dtype=np.uint8))})
+  with pytest.raises(ValueError, match='uint8'):
+    permute_labels(data, num_classes=300, seed=0)

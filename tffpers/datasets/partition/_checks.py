@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+_LEAST_CONCENTRATION = 1e-6
+
 
 def whole(name: str, value: Any, at_least: int) -> int:
   """The value as `int`; raises `ValueError` unless it is an integer ≥ `at_least`."""
@@ -18,6 +20,16 @@ def positive(name: str, value: Any) -> float:
   """The value as `float`; raises `ValueError` unless it is finite and > 0."""
   if not (np.isfinite(value) and value > 0):
     raise ValueError(f'{name} must be finite and above 0. Received: {name}={value!r}')
+  return float(value)
+
+
+def concentration(name: str, value: Any) -> float:
+  """The value as `float`; raises `ValueError` unless a Dirichlet can be drawn with it."""
+  if positive(name, value) < _LEAST_CONCENTRATION:
+    raise ValueError(
+      f'{name} must be at least {_LEAST_CONCENTRATION:g}: below, numpy may never finish a draw. '
+      f'Received: {name}={value!r}'
+    )
   return float(value)
 
 

@@ -17,7 +17,7 @@ def dirichlet(
   Args:
     num_classes: At least 1.
     num_clients: At least 1.
-    alpha: α, finite and above 0.
+    alpha: α, finite and at least 1e-6.
     seed: Non-negative seed of the shares and of the rows.
     min_examples: Rows that every client gets at least, in every split, at least 0.
       Clients with fewer are filled up by the largest ones; nothing is drawn again.
@@ -33,6 +33,6 @@ def dirichlet(
   num_classes = _checks.whole('num_classes', num_classes, 1)
   num_clients = _checks.whole('num_clients', num_clients, 1)
   rng = np.random.default_rng(_checks.whole('seed', seed, 0))
-  concentration = np.full(num_clients, _checks.positive('alpha', alpha))
+  concentration = np.full(num_clients, _checks.concentration('alpha', alpha))
   shares = rng.dirichlet(concentration, size=num_classes).T
   return SharePlan(shares, seed, min_examples=min_examples)

@@ -21,10 +21,16 @@ def permute_labels(data: FederatedDataset, *, num_classes: int, seed: int) -> Fe
     A dataset with `y` of the same dtype.
 
   Raises:
-    ValueError: If `y` are no class ids or an argument is out of range.
+    ValueError: If `y` are no class ids, their dtype is too small for `num_classes`, or an
+      argument is out of range.
   """
   num_classes = _checks.whole('num_classes', num_classes, 1)
   seed = _checks.whole('seed', seed, 0)
+  dtype = data.element_spec[1].dtype
+  if dtype.is_integer and num_classes - 1 > dtype.max:
+    raise ValueError(
+      f'y must be of a dtype that holds {num_classes} class ids. Received: {dtype.name}'
+    )
   arrays = {}
   for client_id in data.client_ids:
     x, y = data.load(client_id)

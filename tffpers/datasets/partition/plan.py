@@ -38,7 +38,17 @@ def as_clients(x: np.ndarray, y: np.ndarray, parts: Sequence[np.ndarray]) -> Fed
     x: Array [n, …].
     y: Array [n, …].
     parts: Index arrays into the n rows.
+
+  Raises:
+    ValueError: If x and y have not the same number of rows.
   """
+  x, y = np.asarray(x), np.asarray(y)
+  if not x.ndim or not y.ndim or len(x) != len(y):
+    raise ValueError(
+      'x and y must be arrays with one row for each example; clients of several inputs are made '
+      'with plan.deal(y) and FederatedDataset.from_arrays. '
+      f'Received: x of shape {x.shape} and y of shape {y.shape}'
+    )
   return FederatedDataset.from_arrays({k: (x[rows], y[rows]) for k, rows in enumerate(parts)})
 
 

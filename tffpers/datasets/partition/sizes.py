@@ -127,7 +127,7 @@ def dirichlet_sizes(
   Source: Li et al., arXiv 2102.02079 (quantity skew).
   """
   concentration = np.full(_checks.whole('num_clients', num_clients, 1), 1.0)
-  concentration *= _checks.positive('alpha', alpha)
+  concentration *= _checks.concentration('alpha', alpha)
   rng = np.random.default_rng(_checks.whole('seed', seed, 0))
   return SizePlan(rng.dirichlet(concentration), seed, min_examples)
 
