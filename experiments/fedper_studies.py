@@ -94,7 +94,7 @@ def _run(setting: Setting, study: str, case: Case, seed: int) -> simulation.Resu
     rounds=setting.rounds,
     clients_per_round=setting.clients_per_round,
     evaluate_every=setting.evaluate_every,
-    personalize_every=setting.evaluate_every,
+    personalize_every=1,
     seed=seed,
     output_dir=setting.folder / 'runs' / study / name,
     resume=True,

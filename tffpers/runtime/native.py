@@ -70,8 +70,9 @@ class _Worker:
         port = portpicker.pick_unused_port()
         with tempfile.TemporaryFile() as log:
           self._process = _spawn(port, log)
-          atexit.register(_stop, self._process, os.getpid())
-          self._stub = _connect(self._process, port, log)
+          channel = grpc.insecure_channel(f'localhost:{port}', _CHANNEL_OPTIONS)
+          atexit.register(_stop, self._process, channel, os.getpid())
+          self._stub = _connect(self._process, channel, log)
       return self._stub
 
 
@@ -102,8 +103,9 @@ def _spawn(port: int, log) -> subprocess.Popen:
   return started.result()
 
 
-def _connect(process: subprocess.Popen, port: int, log) -> tff.framework.RemoteExecutorGrpcStub:
-  channel = grpc.insecure_channel(f'localhost:{port}', _CHANNEL_OPTIONS)
+def _connect(
+  process: subprocess.Popen, channel: grpc.Channel, log
+) -> tff.framework.RemoteExecutorGrpcStub:
   stub = tff.framework.RemoteExecutorGrpcStub(channel)
   deadline = time.monotonic() + _START_TIMEOUT_SECONDS
   while not stub.is_ready:
@@ -118,8 +120,10 @@ def _connect(process: subprocess.Popen, port: int, log) -> tff.framework.RemoteE
   return stub
 
 
-def _stop(process: subprocess.Popen, owner: int) -> None:
+def _stop(process: subprocess.Popen, channel: grpc.Channel, owner: int) -> None:
   if os.getpid() == owner:  # not in a forked child, which inherits the exit handlers
+    # First: a thread that watches the connection would see it break while Python ends.
+    channel.close()
     process.kill()
     process.wait()
 
