@@ -106,3 +106,35 @@ def test_a_setting_that_is_no_choice_is_refused(network, name):
 def test_inputs_that_are_no_images_are_refused(network):
   with pytest.raises(ValueError, match='Received: input_shape'):
     network(input_shape=(32, 32))
+
+
+SMALL = {
+  'cnn': lambda **kwargs: bayes.models.cnn(
+    input_shape=(16, 17, 2), filters=(3, 16), hidden=(6,), **kwargs
+  ),
+  'mlp': lambda **kwargs: bayes.models.mlp(input_shape=(8,), hidden=(6, 32), **kwargs),
+}
+
+
+@pytest.mark.parametrize('network', SMALL)
+@pytest.mark.parametrize('normalization', ['group', 'batch'])
+def test_small_networks_take_normalisation_which_belongs_to_the_unit_before_it(
+  network, normalization
+):
+  plain, model = SMALL[network](), SMALL[network](normalization=normalization)
+  kind = 'GroupNormalization' if normalization == 'group' else 'BatchNormalization'
+  found = [layer for layer in model.layers if type(layer).__name__ == kind]
+  hidden = len(bayes.blocks(plain)) - 1
+  assert len(found) == hidden and len(bayes.blocks(model)) == hidden + 1
+  assert all(kind in [type(x).__name__ for x in unit] for _, unit in bayes.blocks(model)[:-1])
+  outputs = model(tf.random.stateless_normal([5, *model.input_shape[1:]], [1, 2]), training=True)
+  assert outputs.shape == (5, 10) and np.isfinite(outputs).all()
+
+
+@pytest.mark.parametrize('network', SMALL)
+@pytest.mark.parametrize(
+  'wrong', [{'normalization': 'layer'}, {'normalization': 'batch', 'bayesian': True}]
+)
+def test_normalisation_that_there_is_not_is_refused(network, wrong):
+  with pytest.raises(ValueError, match='normalization must be'):
+    SMALL[network](**wrong)

@@ -1,12 +1,13 @@
 """Small convolutional networks for images, deterministic, Bayesian or hierarchical."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 from tffpers.keras.backend import keras
 from tffpers.keras.layers import BayesianConv2D, BayesianDense
 from tffpers.keras.layers.priors import Prior
-from tffpers.keras.models.images import check_image_shape
+from tffpers.keras.models import images
 from tffpers.keras.models.stack import stack
 
 
@@ -17,6 +18,7 @@ def cnn(
   hidden: Sequence[int] = (100, 100),
   dropout: float = 0.0,
   num_classes: int = 10,
+  normalization: str | None = None,
   bayesian: bool = False,
   hierarchical: bool = False,
   prior: Prior = 1.0,
@@ -38,6 +40,8 @@ def cnn(
     hidden: Widths of the hidden dense layers.
     dropout: Share of each hidden dense layer's outputs that training sets to 0, in [0, 1).
     num_classes: Number of logits.
+    normalization: `'group'` or `'batch'` puts such a layer, see `images.normalize`, before
+      each ReLU of a network that is not Bayesian; None puts none.
     bayesian: Gaussian posteriors over every weight; False gives plain Keras layers.
     hierarchical: Shared and private paths, see `tffpers.keras.hierarchical`.
     prior: Prior of the Bayesian layers, see `BayesianLayer`.
@@ -47,24 +51,27 @@ def cnn(
     A model from [batch, *input_shape] to logits [batch, num_classes].
 
   Raises:
-    ValueError: `input_shape` has not three entries, `dropout` is not in [0, 1), or
-      `hierarchical` without `bayesian`.
+    ValueError: `input_shape` has not three entries, `dropout` is not in [0, 1),
+      `hierarchical` without `bayesian`, or a `normalization` that there is not.
   """
-  check_image_shape(input_shape)
+  images.check_image_shape(input_shape)
+  images.check_plain_normalization(normalization, bayesian=bayesian)
   if not 0.0 <= dropout < 1.0:
     raise ValueError(f'dropout must be in [0, 1). Received: dropout={dropout}')
   common: dict[str, Any] = {'prior': prior, 'initial_scale': initial_scale} if bayesian else {}
   dense = BayesianDense if bayesian else keras.layers.Dense
+
+  def conv(channels: int, activation: str | None) -> keras.layers.Layer:
+    if bayesian:
+      return BayesianConv2D(channels, 5, activation=activation, estimator='flipout', **common)
+    return keras.layers.Conv2D(channels, 5, activation=activation)
+
   layers: list[Any] = [keras.Input(tuple(input_shape))]
   for channels in filters:
-    if bayesian:
-      conv = BayesianConv2D(channels, 5, activation='relu', estimator='flipout', **common)
-    else:
-      conv = keras.layers.Conv2D(channels, 5, activation='relu')
-    layers += [conv, keras.layers.MaxPooling2D(2)]
+    layers += [*images.with_relu(conv, channels, normalization), keras.layers.MaxPooling2D(2)]
   layers.append(keras.layers.Flatten())
   for units in hidden:
-    layers.append(dense(units, 'relu', **common))
+    layers += images.with_relu(functools.partial(dense, **common), units, normalization)
     if dropout > 0.0:
       layers.append(keras.layers.Dropout(dropout))
   layers.append(dense(num_classes, **common))

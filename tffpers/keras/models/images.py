@@ -1,7 +1,7 @@
-"""What the residual network and MobileNet share: settings, normalisation, classifier."""
+"""What networks for images share: settings, normalisation, classifier."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tffpers.keras.backend import keras
@@ -67,9 +67,34 @@ def normalize(x: Any, normalization: str, *, name: str) -> Any:
   Returns:
     A Keras tensor of the shape of `x`.
   """
+  return normalization_layer(x.shape[-1], normalization, name=name)(x)
+
+
+def normalization_layer(
+  channels: int, normalization: str, *, name: str | None = None
+) -> keras.layers.Layer:
+  """The layer of `normalize` for a number of channels."""
   if normalization == 'batch':
-    return keras.layers.BatchNormalization(momentum=_MOMENTUM, epsilon=_EPSILON, name=name)(x)
-  return keras.layers.GroupNormalization(groups(x.shape[-1]), epsilon=_EPSILON, name=name)(x)
+    return keras.layers.BatchNormalization(momentum=_MOMENTUM, epsilon=_EPSILON, name=name)
+  return keras.layers.GroupNormalization(groups(channels), epsilon=_EPSILON, name=name)
+
+
+def with_relu(
+  make: Callable[..., keras.layers.Layer], width: int, normalization: str | None
+) -> list[keras.layers.Layer]:
+  """`make(width, activation)` and its ReLU, with a normalisation layer between them or none."""
+  if normalization is None:
+    return [make(width, 'relu')]
+  return [make(width, None), normalization_layer(width, normalization), keras.layers.ReLU()]
+
+
+def check_plain_normalization(normalization: str | None, *, bayesian: bool) -> None:
+  """Raises ValueError if a small network cannot have the normalisation."""
+  if normalization not in (None, 'group', 'batch') or (normalization and bayesian):
+    raise ValueError(
+      "normalization must be 'group' or 'batch' in a network that is not Bayesian, or None. "
+      f'Received: normalization={normalization!r}, bayesian={bayesian}'
+    )
 
 
 def classifier(inputs: Any, features: Any, num_classes: int) -> keras.Model:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from tffpers.keras.backend import keras
 from tffpers.keras.layers import BayesianDense
 from tffpers.keras.layers.priors import Prior
+from tffpers.keras.models import images
 from tffpers.keras.models.stack import stack
 
 
@@ -14,6 +15,7 @@ def mlp(
   input_shape: Sequence[int] = (784,),
   hidden: Sequence[int] = (100, 100),
   num_classes: int = 10,
+  normalization: str | None = None,
   bayesian: bool = False,
   hierarchical: bool = False,
   prior: Prior = 1.0,
@@ -27,6 +29,8 @@ def mlp(
     input_shape: Shape of an example without the batch; flattened if it has several axes.
     hidden: Widths of the hidden layers.
     num_classes: Number of logits.
+    normalization: `'group'` or `'batch'` puts such a layer, see `images.normalize`, before
+      each ReLU of a network that is not Bayesian; None puts none.
     bayesian: Gaussian posteriors over every weight; False gives plain Keras layers.
     hierarchical: Shared and private paths, see `tffpers.keras.hierarchical`.
     prior: Prior of the Bayesian layers, see `BayesianLayer`.
@@ -36,8 +40,9 @@ def mlp(
     A model from [batch, *input_shape] to logits [batch, num_classes].
 
   Raises:
-    ValueError: `hierarchical` without `bayesian`.
+    ValueError: `hierarchical` without `bayesian`, or a `normalization` that there is not.
   """
+  images.check_plain_normalization(normalization, bayesian=bayesian)
 
   def dense(units: int, activation: str | None) -> keras.layers.Layer:
     if not bayesian:
@@ -45,7 +50,7 @@ def mlp(
     return BayesianDense(units, activation, prior=prior, initial_scale=initial_scale)
 
   flatten = [keras.layers.Reshape((math.prod(input_shape),))] if len(input_shape) != 1 else []
-  layers = [dense(units, 'relu') for units in hidden]
+  layers = [layer for units in hidden for layer in images.with_relu(dense, units, normalization)]
   inputs = keras.Input(tuple(input_shape))
   return stack(
     [inputs, *flatten, *layers, dense(num_classes, None)],
