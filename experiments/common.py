@@ -4,10 +4,12 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
+import tensorflow as tf
 from absl import app, flags
 
-from tffpers import metrics, plots, process, runtime, simulation
+from tffpers import metrics, modelling, plots, process, runtime, simulation
 from tffpers.datasets import FederatedDataset
+from tffpers.keras import metrics as keras_metrics
 
 FLAGS = flags.FLAGS
 
@@ -65,6 +67,16 @@ def run(main: Callable[[], None]) -> None:
       sys.exit(f'\nInterrupted; {kept}.')
 
   app.run(checked)
+
+
+def classifier_metrics() -> list[modelling.Metric]:
+  """Accuracy and how far the probabilities can be trusted."""
+  return [
+    tf.keras.metrics.SparseCategoricalAccuracy('accuracy'),
+    keras_metrics.NegativeLogLikelihood('nll'),
+    keras_metrics.ExpectedCalibrationError(name='ece'),
+    keras_metrics.predictive_entropy,
+  ]
 
 
 def define_presets(presets: Mapping[str, Mapping[str, object]], default: str) -> None:

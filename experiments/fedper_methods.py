@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import common
 import tensorflow as tf
 import tensorflow_federated as tff
 from absl import flags
@@ -11,7 +12,6 @@ from absl import flags
 from tffpers import datasets, process
 from tffpers import keras as tffpers_keras
 from tffpers.algorithms import build_fed_avg, build_fed_per, build_fed_prox, build_local
-from tffpers.keras import metrics
 
 FLAGS = flags.FLAGS
 
@@ -50,7 +50,7 @@ def builders(
   shared: dict[str, Any] = {
     'model_fn': model_fn,
     'loss_fn': tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    'metrics_fn': classifier_metrics,
+    'metrics_fn': common.classifier_metrics,
     'element_spec': train.element_spec,
     'optimizer': tff.learning.optimizers.build_sgdm(FLAGS.client_learning_rate),
     'epochs': FLAGS.epochs,
@@ -76,12 +76,3 @@ def builders(
 def points(method: str) -> dict[str, str]:
   """Prefixes of history columns by when a client is measured."""
   return SERVER_FIRST if method in ('fed_avg', 'fed_prox') else PERSONAL
-
-
-def classifier_metrics() -> list[Any]:
-  """Accuracy, negative log-likelihood and calibration error."""
-  return [
-    tf.keras.metrics.SparseCategoricalAccuracy('accuracy'),
-    metrics.NegativeLogLikelihood('nll'),
-    metrics.ExpectedCalibrationError(name='ece'),
-  ]

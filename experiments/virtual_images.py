@@ -49,7 +49,7 @@ def main() -> None:
   network = {'mlp': models.mlp, 'cnn': getattr(models, 'cnn', None)}[FLAGS.network]
   model_fn = functools.partial(network, input_shape=tuple(train.element_spec[0].shape))
   loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-  methods = virtual_methods.builders(train, model_fn, loss, virtual_methods.classifier_metrics)
+  methods = virtual_methods.builders(train, model_fn, loss, common.classifier_metrics)
   common.report(common.run_methods(methods, train, test, validation, FLAGS.dataset))
 
 

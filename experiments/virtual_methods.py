@@ -9,7 +9,6 @@ from absl import flags
 
 from tffpers import datasets, modelling, process
 from tffpers.algorithms import build_fed_avg, build_fed_prox, build_virtual
-from tffpers.keras import metrics
 
 FLAGS = flags.FLAGS
 
@@ -133,13 +132,3 @@ def builders(
     ),
   }
   return {name: known[name] for name in FLAGS.method}
-
-
-def classifier_metrics() -> list[tf.keras.metrics.Metric]:
-  """Accuracy and how far the probabilities can be trusted."""
-  return [
-    tf.keras.metrics.SparseCategoricalAccuracy('accuracy'),
-    metrics.NegativeLogLikelihood('nll'),
-    metrics.ExpectedCalibrationError(name='ece'),
-    metrics.predictive_entropy,
-  ]

@@ -64,7 +64,7 @@ def main() -> None:
     num_classes=NUM_CLASSES[FLAGS.sensors],
   )
   loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-  methods = virtual_methods.builders(train, model_fn, loss, virtual_methods.classifier_metrics)
+  methods = virtual_methods.builders(train, model_fn, loss, common.classifier_metrics)
   common.report(common.run_methods(methods, train, test, validation, FLAGS.sensors))
 
 

@@ -118,7 +118,7 @@ def setting() -> Setting:
     folder=pathlib.Path(FLAGS.output_dir),
     train=train,
     test=test,
-    methods=virtual_methods.builders(train, model_fn, loss, virtual_methods.classifier_metrics),
+    methods=virtual_methods.builders(train, model_fn, loss, common.classifier_metrics),
     rounds=FLAGS.rounds,
     clients_per_round=FLAGS.clients_per_round,
     evaluate_every=FLAGS.evaluate_every,

@@ -221,7 +221,9 @@ def model_gradients(
   with tf.GradientTape() as tape:
     value, loss_sum, weight_sum = objective(bound, loss_fn, batch, seed)
   gradients = tape.gradient(
-    value, variables or bound.trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO
+    value,
+    bound.trainable if variables is None else variables,
+    unconnected_gradients=tf.UnconnectedGradients.ZERO,
   )
   return [tf.convert_to_tensor(g) for g in gradients], loss_sum, weight_sum
 
@@ -251,6 +253,16 @@ def objective(
     if bound.model.losses:
       value += tf.add_n([tf.cast(loss, tf.float32) for loss in bound.model.losses])
   return value, loss_sum, weight_sum
+
+
+def evaluate_model(
+  model: Callable[..., Any],
+  metrics: list[tf.keras.metrics.Metric],
+  loss_fn: modelling.LossFn,
+  data: Batch,
+) -> dict[str, tf.Tensor]:
+  """`evaluate` of a Keras model in inference mode."""
+  return evaluate(lambda x, _: model(x, training=False), metrics, loss_fn, data)
 
 
 def evaluate(

@@ -257,7 +257,5 @@ def evaluate(
   personal = ModelWeights(mixed, client.weights.non_trainable)
   for name, values in (('server', weights), ('client', personal)):
     bound.assign(values)
-    results[name] = client_loop.evaluate(
-      lambda x, _: bound.model(x, training=False), metrics, loss_fn, data['test']
-    )
+    results[name] = client_loop.evaluate_model(bound.model, metrics, loss_fn, data['test'])
   return results

@@ -251,7 +251,5 @@ def evaluate(
   flat.assign(bound.trainable, weights)
   modelling.assign_all(bound.non_trainable, client.non_trainable)
   return {
-    'client': client_loop.evaluate(
-      lambda x, _: bound.model(x, training=False), metrics, settings.loss_fn, data['test']
-    )
+    'client': client_loop.evaluate_model(bound.model, metrics, settings.loss_fn, data['test'])
   }

@@ -137,9 +137,7 @@ def evaluate(
   """A client's own model, its state's `weights`, on its test data."""
   del message
   bound.assign(client.weights)
-  result = client_loop.evaluate(
-    lambda x, _: bound.model(x, training=False), metrics, loss_fn, data['test']
-  )
+  result = client_loop.evaluate_model(bound.model, metrics, loss_fn, data['test'])
   return {'client': result}
 
 

@@ -105,9 +105,7 @@ def _score(
   found = data['validation']
   rows = tf.where(wanted, client_loop.num_rows(found), 0)
   used = tf.nest.map_structure(lambda t: t[:rows], found)
-  measured = client_loop.evaluate(
-    lambda x, _: model.model(x, training=False), [], settings.spec.loss_fn, used
-  )
+  measured = client_loop.evaluate_model(model.model, [], settings.spec.loss_fn, used)
   count = tf.where(tf.math.is_finite(measured['loss']), measured['num_targets'], 0.0)
   return tf.stack([tf.math.multiply_no_nan(measured['loss'], count), count])
 

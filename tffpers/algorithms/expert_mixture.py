@@ -65,14 +65,13 @@ def _train_alone(
   seed: tf.Tensor,
 ) -> early_stopping.Trained:
   """Trains one model on the client's data."""
-  predict = lambda x, _: model.model(x, training=False)  # noqa: E731
   return early_stopping.train(
     training,
     data['train'],
     fed_avg.mean_loss_gradients(model, spec.loss_fn, model.read()),
     model.trainable,
     model.non_trainable,
-    lambda: client_loop.evaluate(predict, [], spec.loss_fn, data['validation'])['loss'],
+    lambda: client_loop.evaluate_model(model.model, [], spec.loss_fn, data['validation'])['loss'],
     client_loop.num_rows(data['validation']) > 0,
     seed,
   )
@@ -103,9 +102,7 @@ def _train_gate(
     fed_avg.mean_loss_gradients(whole, loss_fn, ModelWeights([], [])),
     trainable,
     others,
-    lambda: client_loop.evaluate(lambda x, _: mixture(x, training=False), [], loss_fn, validation)[
-      'loss'
-    ],
+    lambda: client_loop.evaluate_model(mixture, [], loss_fn, validation)['loss'],
     client_loop.num_rows(validation) > 0,
     seed,
   )

@@ -280,9 +280,7 @@ def evaluate(
   results = {}
   for name, values in (('server', weights), ('client', client.weights)):
     bound.assign(values)
-    results[name] = client_loop.evaluate(
-      lambda x, _: bound.model(x, training=False), metrics, loss_fn, data['test']
-    )
+    results[name] = client_loop.evaluate_model(bound.model, metrics, loss_fn, data['test'])
   return results
 
 

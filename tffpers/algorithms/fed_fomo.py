@@ -233,9 +233,7 @@ def weights_of(
 
   def loss(model):
     flat.assign(bound.trainable, model)
-    result = client_loop.evaluate(
-      lambda x, _: bound.model(x, training=False), [], spec.loss_fn, validation
-    )
+    result = client_loop.evaluate_model(bound.model, [], spec.loss_fn, validation)
     return tf.cast(result['loss'], own.dtype)
 
   losses = tf.map_fn(loss, others, parallel_iterations=1)

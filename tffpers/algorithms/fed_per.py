@@ -238,7 +238,5 @@ def evaluate(
   models = {'client': with_base(split, base, client.weights), 'after': client.weights}
   for name, weights in models.items():
     bound.assign(weights)
-    results[name] = client_loop.evaluate(
-      lambda x, _: bound.model(x, training=False), metrics, loss_fn, data['test']
-    )
+    results[name] = client_loop.evaluate_model(bound.model, metrics, loss_fn, data['test'])
   return results

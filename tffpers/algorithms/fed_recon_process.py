@@ -163,9 +163,7 @@ def _evaluate(
   bound.assign(start)
   if any(work.split.trainable):
     fed_per.train_head(work.spec, work.split, work.reconstruction, bound, data)
-  client = client_loop.evaluate(
-    lambda x, _: bound.model(x, training=False), metrics, work.spec.loss_fn, data['test']
-  )
+  client = client_loop.evaluate_model(bound.model, metrics, work.spec.loss_fn, data['test'])
   return {'client': client}
 
 

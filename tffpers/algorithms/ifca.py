@@ -130,8 +130,8 @@ def evaluate(
     ('after', client.weights),
   ):
     bound.clusters[0].assign(weights)
-    results[name] = client_loop.evaluate(
-      lambda x, _: bound.clusters[0].model(x, training=False),
+    results[name] = client_loop.evaluate_model(
+      bound.clusters[0].model,
       metrics,
       settings.spec.loss_fn,
       data['test'],

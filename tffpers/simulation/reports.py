@@ -60,8 +60,7 @@ def draw(
   clients: list[history_lib.Row],
 ) -> None:
   """Draws `curves.png` and, if accuracies were measured, `clients.png`."""
-  with replacing(folder / 'curves.png') as path:
-    plots.curves({method: history}, path)
+  plots.curves({method: history}, folder / 'curves.png')
   accuracy = metrics.history_accuracy(history[-1]) if history else None
   values = {
     label: [
@@ -71,8 +70,7 @@ def draw(
   }
   values = {label: column for label, column in values.items() if column}
   if values:
-    with replacing(folder / 'clients.png') as path:
-      plots.clients(values, path)
+    plots.clients(values, folder / 'clients.png')
 
 
 class Events:
