@@ -73,9 +73,9 @@ PRESETS = {
   'acceptance': {
     **PAPER,
     'rounds': 60,
+    'evaluate_every': 2,
     'num_seeds': 3,
     'train_share': 0.2,
-    'test_share': 0.2,
     'method': ['fed_avg', 'apple'],
     'downloads': ['11', '5', '1'],
   },
