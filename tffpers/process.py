@@ -30,6 +30,8 @@ class PersonalizedProcess:
       client_data@CLIENTS) -> (client_states@CLIENTS, client_metrics@CLIENTS)`:
       fine-tuning and the like.
     report: Optional `server_state@SERVER -> metrics@SERVER` for evaluated rounds.
+    finished: Optional `server_state@SERVER -> bool@SERVER`: further rounds would change
+      nothing, so a run ends.
     evaluation_point: Whether `evaluate` measures a client's model `before` or
       `after` the local training of its last round.
     hyper_parameters: What the builder was given, for `config.json`.
@@ -41,6 +43,7 @@ class PersonalizedProcess:
   evaluate: tff.Computation
   personalize: tff.Computation | None = None
   report: tff.Computation | None = None
+  finished: tff.Computation | None = None
   evaluation_point: str = 'after'
   hyper_parameters: dict[str, object] = dataclasses.field(default_factory=dict)
 

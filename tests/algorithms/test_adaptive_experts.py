@@ -161,6 +161,8 @@ def test_when_all_have_stopped_rounds_change_nothing_and_the_second_phase_has_al
   after, new, metrics, _ = process.next(server, clients, data)
   toy.assert_equal((after.model, new), (server.model, clients))
   assert metrics['num_active'] == 0
+  assert process.finished(server)
+  assert not process.finished(process.initialize(np.array([1, 2], np.int32)))
   _, personal = personalize(process, server, clients)
   assert [m['bytes_down'] for m in personal] == [2 * 4 * 26 + 2] * 3
 

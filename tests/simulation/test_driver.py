@@ -1,9 +1,11 @@
 import asyncio
+import dataclasses
 import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 import toy_process
 
 from tffpers import runtime, seeds, simulation
@@ -297,6 +299,56 @@ def test_f4_a_run_that_is_continued_has_the_personalised_columns_of_one_that_is_
   run(process, toy_process.data(), rounds=2, output_dir=tmp_path, **often)
   continued = run(process, toy_process.data(), rounds=4, output_dir=tmp_path, resume=True, **often)
   assert [set(row) for row in continued.history] == [set(row) for row in whole.history]
+
+
+def ending_after(number, **options):
+  """A process that says it is finished once it has had so many rounds."""
+  process = toy_process.build(**options)
+  state = process.server_state_type.member
+  at_end = tff.tensorflow.computation(lambda server: server.rounds >= number, state)
+  finished = tff.federated_computation(
+    lambda server: tff.federated_map(at_end, server), process.server_state_type
+  )
+  return dataclasses.replace(process, finished=finished)
+
+
+def test_a_finished_process_ends_the_run_as_its_last_round_does(tmp_path):
+  process = ending_after(3, personalize=True)
+  often = {'clients_per_round': 1, 'evaluate_every': 2}
+  result = run(process, rounds=7, output_dir=tmp_path, **often)
+  assert result.server_state.rounds == result.summary['rounds'] == 3
+  assert [row['round'] for row in result.history] == [2, 3]
+  plain = run(toy_process.build(personalize=True), rounds=3, **often)
+  tf.nest.map_structure(np.testing.assert_array_equal, result.server_state, plain.server_state)
+  for key, row in plain.clients.items():
+    assert result.clients[key]['personalized_client_loss'] == row['personalized_client_loss']
+  # Resumed, also for more rounds, it is finished still; resumed before that it ends there.
+  assert_same(run(process, rounds=9, output_dir=tmp_path, resume=True, **often), result)
+  run(process, rounds=1, output_dir=tmp_path / 'b', **often)
+  continued = run(process, rounds=7, output_dir=tmp_path / 'b', resume=True, **often)
+  assert [row['round'] for row in continued.history] == [2, 3]
+
+
+def test_client_history_has_every_round_of_every_client_and_survives_a_resume(tmp_path):
+  process = toy_process.build()
+  kept = {'clients_per_round': 2, 'client_history': ['num_examples', 'bytes_up']}
+  whole = run(process, rounds=4, **kept)
+  rows = [(r['round'], key) for key, rows in whole.client_history.items() for r in rows]
+  assert len(rows) == len(set(rows)) == 8
+  for key, history in whole.client_history.items():
+    for row in history:
+      assert row['bytes_up'] == 8 and row['num_examples'] == whole.clients[key]['num_train']
+      assert list(row) == ['round', 'num_examples', 'bytes_up']
+  run(process, rounds=2, output_dir=tmp_path, **kept)
+  continued = run(process, rounds=4, output_dir=tmp_path, resume=True, **kept)
+  assert continued.client_history == whole.client_history
+  assert run(process, rounds=1, clients_per_round=1).client_history == {}
+
+
+@pytest.mark.parametrize('names', [['nonsense'], 'bytes_up'])
+def test_client_history_of_an_unknown_metric_is_refused(process, names):
+  with pytest.raises(ValueError, match='client_history must be a list of training metrics'):
+    run(process, rounds=1, clients_per_round=1, client_history=names)
 
 
 def test_f8_many_clients_in_one_round(process):

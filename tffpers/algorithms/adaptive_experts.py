@@ -88,7 +88,7 @@ def build_adaptive_experts(
     patience: Checks without a lower validation loss after which a cluster model stops, with
       its best weights; from then on it is neither sent, tried, trained nor aggregated.
       None never stops a model, and rounds then need no validation data. Once all have
-      stopped (metric `num_active` is 0) rounds change nothing.
+      stopped (metric `num_active` is 0) the run ends.
     when_stopped: What a client does whose best model has stopped (not settled in the
       paper): `next_best` picks among the active ones, `rest` takes no part.
     local_model_fn: Returns a new own expert; default a `model_fn`.

@@ -12,6 +12,8 @@ first round may only vote on the models to begin with (`cluster_start`).
 import functools
 from typing import Any
 
+import tensorflow as tf
+
 from tffpers.algorithms import cluster_client, cluster_server, clusters
 
 
@@ -27,5 +29,11 @@ def functions(settings: clusters.Clusters) -> dict[str, Any]:
     'client_update': functools.partial(cluster_client.client_update, settings),
     'server_update': functools.partial(cluster_server.server_update, settings),
     'finish_client': None,
+    'finished': all_stopped if settings.stopping else None,
     'data_sets': ('train', 'validation') if settings.stopping else ('train',),
   }
+
+
+def all_stopped(server: clusters.ClusterServer) -> tf.Tensor:
+  """Whether early stopping has left no model active."""
+  return ~tf.reduce_any(server.stopping.active)

@@ -54,6 +54,7 @@ def build(
     evaluate=_evaluate(local, server_type),
     personalize=_personalize(algorithm, spec, local, server_type),
     report=_report(algorithm, spec, server_type),
+    finished=_finished(algorithm, server_type),
     evaluation_point=evaluation_point,
     hyper_parameters={**hyper_parameters, 'model': spec.fingerprint},
   )
@@ -353,3 +354,17 @@ def _report(
     return tff.federated_map(measure, (server.seed, server.model))
 
   return report
+
+
+def _finished(
+  algorithm: template.Algorithm, server_type: tff.FederatedType
+) -> tff.Computation | None:
+  if algorithm.finished is None:
+    return None
+  at_end = tff.tensorflow.computation(algorithm.finished, server_type.member.model)
+
+  @tff.federated_computation(server_type)
+  def finished(server):
+    return tff.federated_map(at_end, server.model)
+
+  return finished

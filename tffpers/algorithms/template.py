@@ -160,6 +160,7 @@ class Algorithm:
     personalize: Optional `(bound, message, client, data) -> (client, metrics)`: what a
       client does for itself before it is evaluated as a personal model.
     report: Optional `(bound, server) -> metrics` for evaluated rounds.
+    finished: Optional `(server) -> bool`: further rounds would change nothing.
   """
 
   initialize: Callable[..., Any]
@@ -171,6 +172,7 @@ class Algorithm:
   evaluate: Callable[..., dict[str, dict[str, tf.Tensor]]]
   personalize: Callable[..., tuple[Any, dict[str, tf.Tensor]]] | None = None
   report: Callable[..., dict[str, tf.Tensor]] | None = None
+  finished: Callable[[Any], tf.Tensor] | None = None
   counts_training: bool = False
   tells_round: bool = False
   selection: Selection | None = None

@@ -3,11 +3,12 @@
 import numbers
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from tffpers import process as process_lib
 from tffpers import runtime
-from tffpers.simulation import border, loop, reports, sampling, settings
+from tffpers.simulation import border, codec, loop, reports, sampling, settings
 from tffpers.simulation import population as population_lib
 from tffpers.simulation import result as result_lib
 from tffpers.simulation import store as store_lib
@@ -35,6 +36,7 @@ def run(
   sample_fn: sampling.SampleFn | None = None,
   on_client_error: str = 'raise',
   num_classes: int | None = None,
+  client_history: Sequence[str] = (),
 ) -> result_lib.Result:
   """Runs a personalised federated process over many clients.
 
@@ -46,7 +48,8 @@ def run(
     process: The algorithm.
     train_data: Training data of each client, a `tffpers.datasets.FederatedDataset`.
       Clients have as their index their place in it.
-    rounds: Rounds in all, ≥ 1; when a run is resumed those before count too.
+    rounds: Rounds in all, ≥ 1; when a run is resumed those before count too. A process
+      that says it is finished ends the run earlier.
     clients_per_round: Clients sampled uniformly without replacement in each round;
       None takes all, or as many as `sample_fn` gives.
     seed: The run's seed.
@@ -72,6 +75,8 @@ def run(
       runtime that says whose work failed, its training fails; `skip` leaves it out
       with its state as before.
     num_classes: If given, targets are checked to be classes below it.
+    client_history: Names of training metrics, without `train_`, of which
+      `Result.client_history` gives every client's value in every round.
 
   Returns:
     The `Result`.
@@ -111,6 +116,7 @@ def run(
     sampler='uniform' if sample_fn is None else 'custom',
     on_client_error=on_client_error,
     num_classes=num_classes,
+    client_history=list(client_history) or None,
     settings=config or {},
   )
   sample = (
@@ -123,7 +129,21 @@ def run(
     folder and folder / _STATE, process.server_state_type, process.client_state_type
   )
   with store:
-    return loop.Run(population, store, folder, described, sample).finish(progress)
+    kept = _known_metrics(process, client_history)
+    return loop.Run(population, store, folder, described, sample, kept).finish(progress)
+
+
+def _known_metrics(
+  process: process_lib.PersonalizedProcess, names: Sequence[str]
+) -> tuple[str, ...]:
+  scalars = codec.missing_scalars(process.next.type_signature.result[3])
+  known = sorted({name.split('/')[0] for name in scalars})
+  if isinstance(names, str) or not set(names) <= set(known):
+    raise ValueError(
+      f'client_history must be a list of training metrics of the process, {known}. '
+      f'Received: client_history={names!r}'
+    )
+  return tuple(names)
 
 
 def _prepared(folder: pathlib.Path, resume: bool) -> pathlib.Path:

@@ -39,6 +39,7 @@ class Run:
     folder: For reports; None writes none.
     config: From `settings.describe`.
     sample_fn: From the number of a round to its clients.
+    client_history: Names of the clients' training metrics to keep for every round.
   """
 
   population: population_lib.Population
@@ -46,11 +47,12 @@ class Run:
   folder: pathlib.Path | None
   config: dict[str, Any]
   sample_fn: sampling.SampleFn
+  client_history: tuple[str, ...] = ()
 
   def finish(self, progress_bar: bool) -> result_lib.Result:
     """Plays the rounds that are missing; reports also if that is interrupted."""
     position = self._start()
-    if self._needs_work(position.progress.round):
+    if self._needs_work(position):
       self._describe()
       try:
         for latest in self._rounds(position, progress_bar):
@@ -66,6 +68,11 @@ class Run:
       position.server,
       self._summary(position.progress),
       self.store,
+      {
+        key: record['history']
+        for key, record in position.progress.records.items()
+        if 'history' in record
+      },
     )
 
   def _start(self) -> _Position:
@@ -80,16 +87,28 @@ class Run:
     progress, server = self.store.progress(), self.store.server_state()
     if progress.round > last:
       raise ValueError(f'The run has {progress.round} rounds already. Received: rounds={last}')
-    if progress.round < last:
+    if progress.round < last and not self._finished(server):
       # An earlier, shorter run evaluated its own last round.
-      self.store.drop_rows(r['round'] for r in progress.history if not self._evaluates(r['round']))
+      self.store.drop_rows(r['round'] for r in progress.history if r['round'] % self._every)
       progress = self.store.progress()
     return _Position(progress, server)
 
-  def _needs_work(self, finished: int) -> bool:
-    if finished < self.config['rounds']:
+  def _needs_work(self, position: _Position) -> bool:
+    number = position.progress.round
+    if not self._is_last(number, position.server):
       return True
-    return self.folder is not None and reports.finished_rounds(self.folder) != finished
+    return self.folder is not None and reports.finished_rounds(self.folder) != number
+
+  def _is_last(self, number: int, server: Any) -> bool:
+    return number == self.config['rounds'] or self._finished(server)
+
+  def _finished(self, server: Any) -> bool:
+    finished = self.population.process.finished
+    return finished is not None and bool(finished(server))
+
+  @property
+  def _every(self) -> int:
+    return self.config['evaluate_every']
 
   def _describe(self) -> None:
     self.store.put_config(self.config)
@@ -107,23 +126,18 @@ class Run:
       disable=not progress_bar,
     ) as bar:
       for number in range(position.progress.round + 1, last + 1):
+        if self._finished(position.server):
+          break
         position = self._round(position, number)
         yield position
-        if self._evaluates(number):
-          row = position.progress.history[-1]
+        row = position.progress.history[-1] if position.progress.history else None
+        if row and row['round'] == number:
           bar.set_postfix_str(_postfix(row), refresh=False)
           if events:
             events.release(row)
           if number < last:
             self._write(position.progress)
         bar.update()
-
-  def _evaluates(self, number: int) -> bool:
-    return number % self.config['evaluate_every'] == 0 or number == self.config['rounds']
-
-  def _personalizes(self, number: int) -> bool:
-    due = number == self.config['rounds'] or self._personalizes_often(number)
-    return due and self.population.process.personalize is not None
 
   def _personalizes_often(self, number: int) -> bool:
     """Whether the round's row has the columns, whether or not it is the last: a run that is
@@ -138,14 +152,15 @@ class Run:
       states_lib.States(self.population, self.store, server), list(self.sample_fn(number)), number
     )
     seconds = time.perf_counter() - started
-    progress = records_lib.after_round(before, outcome, seconds)
-    if self._evaluates(number):
-      progress = self._evaluated(progress, outcome)
+    progress = records_lib.after_round(before, outcome, seconds, self.client_history)
+    is_last = self._is_last(number, outcome.server)
+    if is_last or number % self._every == 0:
+      progress = self._evaluated(progress, outcome, is_last)
     self.store.commit(progress, before, outcome.server, outcome.client_states)
     return _Position(progress, outcome.server)
 
   def _evaluated(
-    self, progress: store_lib.Progress, outcome: rounds_lib.Outcome
+    self, progress: store_lib.Progress, outcome: rounds_lib.Outcome, is_last: bool
   ) -> store_lib.Progress:
     """With the round's row of the history and the clients' results in their records."""
     process, datasets = self.population.process, self.population.datasets
@@ -157,9 +172,10 @@ class Run:
     if 'test' in datasets:
       results = evaluation.evaluate(states, 'test')
       row |= history_lib.evaluated(results, process)
-      if self._personalizes(progress.round):
+      often = self._personalizes_often(progress.round)
+      if process.personalize is not None and (is_last or often):
         personalized = evaluation.evaluate(states, 'test', personalized=True)
-        if self._personalizes_often(progress.round):
+        if often:
           columns = history_lib.evaluated(personalized, process)
           row |= {f'personalized_{name}': value for name, value in columns.items()}
     if 'validation' in datasets:

@@ -15,7 +15,10 @@ Records = dict[str, dict[str, Any]]
 
 
 def after_round(
-  before: store_lib.Progress, outcome: rounds_lib.Outcome, seconds: float
+  before: store_lib.Progress,
+  outcome: rounds_lib.Outcome,
+  seconds: float,
+  kept: tuple[str, ...] = (),
 ) -> store_lib.Progress:
   """The progress with one more round of training counted.
 
@@ -23,6 +26,7 @@ def after_round(
     before: The progress before it.
     outcome: What the round gave.
     seconds: How long it took.
+    kept: Names of training metrics that the clients' records keep for every round.
   """
   clients = outcome.client_metrics
   added: dict[str, float] = {
@@ -38,6 +42,10 @@ def after_round(
     records[key] = _added(
       records.get(key, {}), rounds=1, nonfinite=int(numbers.get('nonfinite', 0))
     )
+    if kept:
+      shown = {name: value for name, value in numbers.items() if name.split('/')[0] in kept}
+      row = {'round': before.round + 1, **shown}
+      records[key]['history'] = [*records[key].get('history', []), row]
   for key in outcome.skipped:
     records[key] = _added(records.get(key, {}), skipped=1)
   return store_lib.Progress(

@@ -19,6 +19,8 @@ class Result:
     server_state: The server's last state.
     summary: As in `summary.json`.
     store: Where the clients' states are.
+    client_history: By client id a row for each of its rounds, with `round` and the metrics
+      that `simulation.run(client_history=…)` names; vectors as `name/0`, `name/1`, ….
   """
 
   history: tuple[history_lib.Row, ...]
@@ -26,6 +28,7 @@ class Result:
   server_state: Any
   summary: dict[str, Any]
   store: store_lib.Store
+  client_history: dict[str, list[history_lib.Row]] = dataclasses.field(default_factory=dict)
 
   @property
   def trained_clients(self) -> list[str]:
