@@ -1,6 +1,5 @@
 """What becomes of APPLE's directed relationships: trajectories, heat maps, likeness, pull."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -176,6 +175,5 @@ def _heat_maps(setting: Setting, followed: Followed, keys: Sequence[str]) -> Non
       axis.set_ticks(range(len(keys)), labels=keys, fontsize=6)
   figure.colorbar(image, ax=panels.tolist(), label='p_ij')
   note = f'Directed relationships P over rounds, seed {setting.seeds[0]}; blue is positive.'
-  wrapped = '\n'.join(textwrap.wrap(setting.caption(note), 45 * len(shown)))
-  figure.supxlabel(wrapped, x=0.01, ha='left', fontsize=6)
+  study_reports.put_caption(figure, setting.caption(note), 45 * len(shown))
   figure.savefig(setting.folder / 'relations_maps.png', format='png', dpi=120)

@@ -83,10 +83,15 @@ def draw(
         axes.fill_between(x, *bands[ylabel][label], color=line.get_color(), alpha=0.15)
     if lines:
       axes.legend(fontsize=7)
-  wrapped = '\n'.join(textwrap.wrap(caption, 70 * len(panels)))
-  figure.supxlabel(wrapped, x=0.01, ha='left', fontsize=6)
+  put_caption(figure, caption, 70 * len(panels))
   folder.mkdir(parents=True, exist_ok=True)
   figure.savefig(folder / f'{name}.png', format='png', dpi=120)
+
+
+def put_caption(figure: figure_lib.Figure, caption: str, columns: int) -> None:
+  """Writes what a figure shows below it, in lines of so many characters."""
+  wrapped = '\n'.join(textwrap.wrap(caption, columns))
+  figure.supxlabel(wrapped, x=0.01, ha='left', fontsize=6)
 
 
 def _cell(value: Any) -> str:

@@ -1,6 +1,8 @@
 import collections
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tffpers.simulation import sampling
 
@@ -43,3 +45,26 @@ def test_f5_a_sampler_that_breaks_the_rules_is_refused(chosen, size, message):
 
 def test_a_sampler_s_order_does_not_matter():
   assert sampling.checked(lambda r: iter(['c2', 'c10']), IDS, None)(1) == ['c10', 'c2']
+
+
+@pytest.mark.parametrize(
+  ('fraction', 'clients', 'expected'),
+  [(0.07, 100, 7), (0.1, 200, 20), (0.03, 182, 6), (1.0, 20, 20), (0.001, 20, 1), (0.5, 3, 2)],
+)
+def test_b8_exactly_k_s_distinct_clients(fraction, clients, expected):
+  size = sampling.clients_of_fraction(fraction, clients)
+  assert size == expected
+  sample = sampling.uniform([str(k) for k in range(clients)], size, seed=3)
+  assert all(len(sample(r)) == len(set(sample(r))) == expected for r in range(1, 20))
+
+
+@given(st.integers(1, 100), st.integers(1, 2000))
+def test_b8_k_s_is_the_exact_ceiling_of_a_fraction_in_hundredths(hundredths, clients):
+  exact = max(1, -(-hundredths * clients // 100))
+  assert sampling.clients_of_fraction(hundredths / 100, clients) == exact
+
+
+@pytest.mark.parametrize(('fraction', 'clients'), [(0, 5), (1.1, 5), (float('nan'), 5), (0.5, 0)])
+def test_b8_a_fraction_out_of_range_is_refused(fraction, clients):
+  with pytest.raises(ValueError, match='Received: '):
+    sampling.clients_of_fraction(fraction, clients)

@@ -1,5 +1,6 @@
 """Which clients take part in a round."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -7,6 +8,33 @@ import numpy as np
 from tffpers import seeds
 
 SampleFn = Callable[[int], Iterable[str]]
+
+
+def clients_of_fraction(fraction: float, num_clients: int) -> int:
+  """Number of a round's clients, K_s = max(1, ⌈C · K⌉).
+
+  A product that is a whole number but for rounding is that number: 0.07 · 100 is
+  7.000000000000001 in floating point and gives 7.
+
+  Args:
+    fraction: C, in (0, 1].
+    num_clients: K, at least 1.
+
+  Raises:
+    ValueError: An argument is out of range.
+
+  Source: Isaksson et al., arXiv 2206.07832.
+
+  >>> clients_of_fraction(0.07, 100), clients_of_fraction(0.03, 182), clients_of_fraction(0.01, 5)
+  (7, 6, 1)
+  """
+  if not 0 < fraction <= 1:
+    raise ValueError(f'fraction must be in (0, 1]. Received: fraction={fraction!r}')
+  if num_clients < 1:
+    raise ValueError(f'num_clients must be at least 1. Received: num_clients={num_clients!r}')
+  product = fraction * num_clients
+  nearest = round(product)
+  return max(1, nearest if math.isclose(product, nearest, rel_tol=1e-9) else math.ceil(product))
 
 
 def uniform(client_ids: Sequence[str], size: int | None, seed: int) -> SampleFn:

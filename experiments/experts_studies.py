@@ -1,0 +1,175 @@
+"""The studies of adaptive expert models: methods, fractions, models, choices, rotations."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import experts_measures
+import numpy as np
+import study_measures
+import study_reports
+from experts_data import ANGLES
+from experts_setting import Setting
+from matplotlib import colors
+from matplotlib import figure as figure_lib
+from matplotlib.backends import backend_agg
+
+from tffpers import metrics
+
+_STATISTICS = ('mean', 'weighted', 'std', 'p5', 'p10', 'p50', 'p90', 'worst10_mean')
+_EXPLAINED = (
+  'Test accuracy of the clients’ models after the last round and the second phase, in %: mean '
+  'over seeds ± standard deviation over seeds.'
+)
+
+
+def methods(setting: Setting) -> None:
+  """The table of all methods, statistics over clients, and the distribution over clients."""
+  rows, lines = [], {}
+  for method in setting.methods:
+    found = [setting.accuracies(method, seed) for seed in setting.seeds]
+    rows.append({'method': method} | statistics(found))
+    lines[method] = study_measures.distribution(np.concatenate([100 * a for a, _ in found]))
+  caption = setting.caption(f'{_EXPLAINED} Statistics are over clients, std is their deviation.')
+  study_reports.write_table(setting.folder, 'methods', rows, caption)
+  note = 'Distribution of the test accuracy over clients, all seeds together.'
+  study_reports.draw(
+    setting.folder,
+    'cdf',
+    {'share of clients': lines},
+    setting.caption(note),
+    xlabel='test accuracy up to, %',
+  )
+
+
+def statistics(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, str]:
+  """Statistics over clients, in %, their mean over seeds ± deviation over seeds.
+
+  Args:
+    found: Accuracies and sizes of the clients, for each seed.
+  """
+  by_seed = [metrics.summarize(accuracies, sizes) for accuracies, sizes in found]
+  return {name: percent([one[name] for one in by_seed]) for name in _STATISTICS}
+
+
+def percent(values: Sequence[float]) -> str:
+  """Mean in %, ± deviation where there are several values."""
+  spread = f' ± {100 * np.std(values, ddof=1):.2f}' if len(values) > 1 else ''
+  return f'{100 * np.mean(values):.2f}{spread}'
+
+
+def sweep(setting: Setting, study: str, argument: str, label: str, values: Sequence[float]) -> None:
+  """Table and figure of every method's mean client accuracy against a number.
+
+  Args:
+    setting: What is run.
+    study: Name of the files.
+    argument: What is changed, an argument of `Setting.run`.
+    label: Of the number in table and figure.
+    values: Values of the number.
+  """
+  rows: list[dict[str, Any]] = []
+  means: dict[str, list[np.ndarray]] = {method: [] for method in setting.methods}
+  for value in values:
+    row: dict[str, Any] = {label: f'{value:g}'}
+    for method, line in means.items():
+      found = [setting.accuracies(method, seed, **{argument: value}) for seed in setting.seeds]
+      line.append(np.array([accuracies.mean() for accuracies, _ in found]))
+      row[method] = percent(line[-1])
+    rows.append(row)
+  caption = setting.caption(f'{_EXPLAINED} Mean over clients, for each {label}.')
+  study_reports.write_table(setting.folder, study, rows, caption)
+  panel = 'mean client test accuracy, %'
+  lines = {m: (values, [100 * v.mean() for v in line]) for m, line in means.items()}
+  bands = {}
+  if len(setting.seeds) > 1:
+    for method, line in means.items():
+      mean, spread = (100 * np.array([f(v) for v in line]) for f in (np.mean, _deviation))
+      bands[method] = mean - spread, mean + spread
+  study_reports.draw(
+    setting.folder, study, {panel: lines}, caption, xlabel=label, bands={panel: bands}
+  )
+
+
+def _deviation(values: np.ndarray) -> float:
+  return float(np.std(values, ddof=1))
+
+
+def choices(setting: Setting) -> None:
+  """Which client picked which model in each round, for ε = 0 and ε-greedy; a picture."""
+  seed, number = setting.seeds[0], setting.values.num_models
+  runs = {
+    f'ε = {epsilon:g}': setting.run(run, seed)
+    for run, epsilon in (('ifca', 0.0), ('experts', setting.values.epsilon))
+  }
+  figure = figure_lib.Figure(figsize=(5 * len(runs), 4.5), layout='constrained')
+  backend_agg.FigureCanvasAgg(figure)
+  shades = colors.ListedColormap(['white', *(f'C{j}' for j in range(number))])
+  for axes, (label, result) in zip(figure.subplots(1, len(runs)), runs.items(), strict=True):
+    keys = list(result.clients)
+    rounds = result.summary['rounds']
+    picked = experts_measures.picks(result.client_history, keys, number, rounds)
+    image = axes.imshow(
+      picked, shades, vmin=-1.5, vmax=number - 0.5, aspect='auto', interpolation='nearest'
+    )
+    axes.set(title=label, xlabel='round', ylabel='client')
+  bar = figure.colorbar(image, ax=axes, ticks=range(-1, number))
+  bar.set_ticklabels(['none', *(f'model {j}' for j in range(number))])
+  note = f'The model that each client trained in each round, seed {seed}.'
+  study_reports.put_caption(figure, setting.caption(note), 150)
+  figure.savefig(setting.folder / 'choices.png', format='png', dpi=120)
+
+
+def rotations(setting: Setting) -> None:
+  """Whether every client ends on its rotation's model, for each seed (ε = 0)."""
+  rows = [
+    {'seed': seed, 'initial models': setting.values.initial_models}
+    | _split(setting, seed, setting.values.initial_models, seed)
+    for seed in setting.seeds
+  ]
+  caption = setting.caption(_SPLIT)
+  study_reports.write_table(setting.folder, 'rotations', rows, caption)
+
+
+def starts(setting: Setting, number: int) -> None:
+  """On how many random starts, on the same data, clients split by rotation; balanced ones too.
+
+  Args:
+    setting: What is run.
+    number: Random starts: seeds 1 … number of the run.
+  """
+  rows = []
+  for kind in ('random', 'balanced'):
+    found = [_split(setting, seed, kind, setting.seeds[0]) for seed in range(1, number + 1)]
+    rows.append(
+      {
+        'initial models': kind,
+        'starts': number,
+        'that split all clients': sum(one['split'] == 'yes' for one in found),
+        'clients on their rotation’s model, %': ' / '.join(
+          f'{one["clients on their rotation’s model, %"]:.0f}' for one in found
+        ),
+        'mean client accuracy of IFCA, %': ' / '.join(
+          f'{one["mean client accuracy of IFCA, %"]:.1f}' for one in found
+        ),
+      }
+    )
+  note = f'{_SPLIT} Starts are runs with seeds 1 … {number} on the data of seed {setting.seeds[0]}.'
+  study_reports.write_table(setting.folder, 'starts', rows, setting.caption(note))
+
+
+_SPLIT = (
+  'IFCA (ε = 0) at the last round: clients whose best cluster model is the one of their rotation.'
+)
+
+
+def _split(setting: Setting, seed: int, initial_models: str, data_seed: int) -> Mapping[str, Any]:
+  result = setting.run('ifca', seed, initial_models=initial_models, data_seed=data_seed)
+  best = experts_measures.best_models(result.clients, setting.values.num_models)
+  groups = setting.deal(setting.fraction, data_seed).groups
+  share = experts_measures.own_group_model(best, groups, len(ANGLES))
+  last = [row['ifca_accuracy'] for row in result.clients.values()]
+  return {
+    'clients on their rotation’s model, %': 100 * share,
+    'split': 'yes' if share == 1 else 'no',
+    'mean client accuracy of IFCA, %': 100 * float(np.mean(last)),
+  }
