@@ -34,10 +34,10 @@ def best_models(clients: Mapping[str, Mapping[str, Any]], num_models: int) -> di
   """Each client's cluster model at the end, the one with the lowest loss.
 
   Args:
-    clients: `Result.clients` of IFCA or of the experts.
+    clients: `Result.clients` of IFCA.
     num_models: J.
   """
-  names = [f'ifca_best_{j}' for j in range(num_models)]
+  names = [f'client_best_{j}' for j in range(num_models)]
   return {key: int(np.argmax([row[name] for name in names])) for key, row in clients.items()}
 
 

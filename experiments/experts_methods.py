@@ -105,7 +105,7 @@ RUNS = tuple(dict.fromkeys(method.run for method in METHODS.values()))
 def builders(
   train: datasets.FederatedDataset, num_classes: int, values: Values
 ) -> Mapping[str, Build]:
-  """What builds the process of each run.
+  """What builds the process of each run; `clusters` is `ifca` without a second phase.
 
   Args:
     train: The clients' training data, for their types.
@@ -140,6 +140,12 @@ def builders(
   )
   return {
     'fed_avg': functools.partial(algorithms.build_fed_avg, **shared),
+    'clusters': functools.partial(
+      algorithms.build_ifca,
+      **shared,
+      num_models=values.num_models,
+      initial_models=values.initial_models,
+    ),
     'ifca': functools.partial(experts, epsilon=0.0),
     'experts': functools.partial(experts, epsilon=values.epsilon),
   }

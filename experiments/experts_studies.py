@@ -109,7 +109,13 @@ def choices(setting: Setting) -> None:
     rounds = result.summary['rounds']
     picked = experts_measures.picks(result.client_history, keys, number, rounds)
     image = axes.imshow(
-      picked, shades, vmin=-1.5, vmax=number - 0.5, aspect='auto', interpolation='nearest'
+      picked,
+      shades,
+      vmin=-1.5,
+      vmax=number - 0.5,
+      aspect='auto',
+      interpolation='nearest',
+      extent=(0.5, rounds + 0.5, len(keys) - 0.5, -0.5),
     )
     axes.set(title=label, xlabel='round', ylabel='client')
   bar = figure.colorbar(image, ax=axes, ticks=range(-1, number))
@@ -131,29 +137,21 @@ def rotations(setting: Setting) -> None:
 
 
 def starts(setting: Setting, number: int) -> None:
-  """On how many random starts, on the same data, clients split by rotation; balanced ones too.
+  """On how many random starts, on the same data, clients split by rotation (ε = 0).
 
   Args:
     setting: What is run.
     number: Random starts: seeds 1 … number of the run.
   """
-  rows = []
-  for kind in ('random', 'balanced'):
-    found = [_split(setting, seed, kind, setting.seeds[0]) for seed in range(1, number + 1)]
-    rows.append(
-      {
-        'initial models': kind,
-        'starts': number,
-        'that split all clients': sum(one['split'] == 'yes' for one in found),
-        'clients on their rotation’s model, %': ' / '.join(
-          f'{one["clients on their rotation’s model, %"]:.0f}' for one in found
-        ),
-        'mean client accuracy of IFCA, %': ' / '.join(
-          f'{one["mean client accuracy of IFCA, %"]:.1f}' for one in found
-        ),
-      }
-    )
-  note = f'{_SPLIT} Starts are runs with seeds 1 … {number} on the data of seed {setting.seeds[0]}.'
+  rows = [
+    {'start': seed} | _split(setting, seed, 'random', setting.seeds[0])
+    for seed in range(1, number + 1)
+  ]
+  split = sum(row['split'] == 'yes' for row in rows)
+  note = (
+    f'{_SPLIT} {split} of {number} random starts, runs with seeds 1 … {number} on the data of '
+    f'seed {setting.seeds[0]}, split the clients.'
+  )
   study_reports.write_table(setting.folder, 'starts', rows, setting.caption(note))
 
 
@@ -163,11 +161,11 @@ _SPLIT = (
 
 
 def _split(setting: Setting, seed: int, initial_models: str, data_seed: int) -> Mapping[str, Any]:
-  result = setting.run('ifca', seed, initial_models=initial_models, data_seed=data_seed)
+  result = setting.run('clusters', seed, initial_models=initial_models, data_seed=data_seed)
   best = experts_measures.best_models(result.clients, setting.values.num_models)
   groups = setting.deal(setting.fraction, data_seed).groups
   share = experts_measures.own_group_model(best, groups, len(ANGLES))
-  last = [row['ifca_accuracy'] for row in result.clients.values()]
+  last = [row['client_accuracy'] for row in result.clients.values()]
   return {
     'clients on their rotation’s model, %': 100 * share,
     'split': 'yes' if share == 1 else 'no',
