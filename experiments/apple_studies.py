@@ -1,7 +1,6 @@
 """APPLE's tables: methods, numbers of downloads, and who holds which classes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import apple_measures
 import apple_methods
@@ -15,13 +14,14 @@ from tffpers import datasets, plots, simulation
 
 Results = Sequence[simulation.Result]
 
+_WAYS = ('up', 'down')
 _BEST = 'BMCTA (selected on test data)'
 _EXPLAINED = (
   'Mean over clients, each counting alike, of their test accuracy in %, of the evaluated rounds: '
   'BMCTA is that of the best one, selected on test data and so optimistic; beside it that of '
   'the round that is best on validation data, and the last. Mean over seeds ± standard deviation '
-  'over seeds. Models are bytes over the bytes of one model, per client and round; bytes are of '
-  'all clients, per round.'
+  'over seeds. Models are those that a client sends and receives in a round; bytes are of all '
+  'clients, per round.'
 )
 
 
@@ -98,15 +98,12 @@ def _report(
   setting: Setting, study: str, note: str, column: str, found: Mapping[str, tuple[Results, Method]]
 ) -> None:
   """Writes the table and the learning curves of results by label."""
-  model_bytes = sum(
-    np.prod(weight.shape) * weight.dtype.size for weight in setting.model_fn().trainable_weights
-  )
   reference = found.get(REFERENCE)
   rows = [
     {column: label}
     | row(results, method)
     | (ahead(results, method, *reference) if reference else {})
-    | communication(results, model_bytes)
+    | communication(results)
     for label, (results, method) in found.items()
   ]
   study_reports.write_table(setting.folder, study, rows, setting.caption(note))
@@ -173,19 +170,22 @@ def ahead(results: Results, method: Method, others: Results, other: Method) -> d
   return {f'ahead of {REFERENCE} from round': '' if same else _joined(rounds)}
 
 
-def communication(results: Results, model_bytes: int) -> dict[str, Any]:
+def communication(results: Results) -> dict[str, str]:
   """Models per client and round, and bytes of a round, up and down.
 
   Args:
-    results: A run for each seed; they send alike.
-    model_bytes: Bytes of one model.
+    results: A run for each seed; they send alike, and all clients take part in every round.
   """
   summary = results[0].summary
-  clients = summary['num_clients']
-  sent = {way: summary[f'bytes_{way}_per_round'] for way in ('up', 'down')}
+  models = {way: summary[f'models_{way}_per_round'] for way in _WAYS}
+  # Runs that were kept from before models were counted have none.
+  shares = {
+    way: '–' if sent is None else f'{sent / summary["num_clients"]:.2f}'
+    for way, sent in models.items()
+  }
   return {
-    **{f'models {way}': f'{sent[way] / clients / model_bytes:.2f}' for way in sent},
-    **{f'bytes {way}': f'{sent[way]:.0f}' for way in sent},
+    **{f'models {way}': share for way, share in shares.items()},
+    **{f'bytes {way}': f'{summary[f"bytes_{way}_per_round"]:.0f}' for way in _WAYS},
   }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import common
 import experts_data
 import experts_methods
+import experts_search
 import experts_studies
 from absl import flags
 from experts_setting import Setting
@@ -27,6 +28,7 @@ STUDIES = {
   'choices': 'which client picks which model in which round',
   'rotations': 'whether clients end on the model of their rotation (rotated images)',
   'starts': 'on how many of --num_starts random starts they do (rotated images)',
+  'search': 'hyper-parameters by validation data in four stages of --trials; see the log',
 }
 _LISTS = ('filters', 'hidden')
 
@@ -45,6 +47,7 @@ _list('study', list(STUDIES), ['methods'], 'Which: ' + '; '.join(map(': '.join, 
 _list('method', list(experts_methods.METHODS), list(experts_methods.METHODS), 'What is compared.')
 _list('fractions', None, ['.2', '.4', '.6', '.8', '1'], 'Values of p of the fractions study.')
 _list('models', None, ['1', '2', '3', '4', '5', '6'], 'Values of J of the models study.')
+flags.DEFINE_integer('trials', 10, 'Trials in each stage of the search study.', lower_bound=1)
 flags.DEFINE_integer('num_starts', 10, 'Starts of the starts study.', lower_bound=1)
 flags.DEFINE_integer('num_seeds', None, 'Seeds, counted up from --seed.', lower_bound=1)
 flags.DEFINE_integer('num_clients', None, 'Number of clients K.', lower_bound=2)
@@ -174,6 +177,8 @@ def run_studies(given: Setting) -> None:
     elif study == 'models':
       numbers = [int(text) for text in FLAGS.models]
       experts_studies.sweep(given, study, 'num_models', 'J', numbers)
+    elif study == 'search':
+      experts_search.search(given, FLAGS.trials)
     elif study == 'choices':
       experts_studies.choices(given)
     elif study == 'rotations' and grouped:

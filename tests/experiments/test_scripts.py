@@ -21,8 +21,20 @@ PARTS = {
   'apple_relations.py',
   'apple_setting.py',
   'apple_studies.py',
+  'experts_data.py',
+  'experts_flags.py',
+  'experts_measures.py',
+  'experts_methods.py',
+  'experts_search.py',
+  'experts_setting.py',
+  'experts_studies.py',
 }
-OWN_FLAGS = {'virtual': '--beta', 'fedper': '--k_p', 'apple': '--dr_learning_rate'}
+OWN_FLAGS = {
+  'virtual': '--beta',
+  'fedper': '--k_p',
+  'apple': '--dr_learning_rate',
+  'experts': '--epsilon',
+}
 SCRIPTS = sorted(
   path.name
   for prefix in OWN_FLAGS
