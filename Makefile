@@ -20,6 +20,7 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/rounds.py
 	$(BIN)/python benchmarks/virtual.py
+	$(BIN)/python benchmarks/apple.py
 
 # Tables and figures of VIRTUAL's studies on digits; half an hour.
 studies: $(STAMP)

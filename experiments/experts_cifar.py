@@ -8,7 +8,8 @@ Isaksson et al., *Adaptive Expert Models for Personalization in Federated Learni
 compares the mixture with ε-greedy and with ε = 0, IFCA, its fine-tuned model, local training,
 the ensemble and FedAvg on digits, which come with scikit-learn: statistics over clients and
 their distribution. --study=fractions draws accuracy against the majority classes' fraction p,
---study=models against the number of cluster models J, --study=choices who picks which model.
+--study=models against the number of cluster models J, --study=epsilon against ε, and
+--study=choices who picks which model.
 The paper's setting (its files in --data_dir or Keras' cache), and the shorter one of the
 documentation on Debian's package dataset-fashion-mnist:
 
@@ -25,6 +26,7 @@ import environment  # isort: skip  # noqa: F401
 import common
 import experts_data
 import experts_flags
+import experts_presets
 from absl import flags
 
 FLAGS = flags.FLAGS
@@ -49,7 +51,7 @@ PAPER = {
   'personal_epochs': 100,
   'patience': 5,
   'train_experts': True,
-  **experts_flags.network_preset(
+  **experts_presets.networks(
     cluster=(0.0869, (32, 64), (512,), 0.42, 2.6e-4),
     local=(1.12e-3, (64, 64), (512,), 0.51, 0.0136),
     gate=(2.9e-4, (32, 16), (128,), 0.70, 4.9e-4),
@@ -58,33 +60,17 @@ PAPER = {
 PRESETS = {
   'quick': {
     **PAPER,
-    'dataset': 'digits',
+    **experts_presets.QUICK,
     'num_clients': 5,
     'num_train': 100,
     'num_test': 40,
-    'rounds': 10,
     'batch_size': 20,
-    'num_seeds': 1,
-    'num_models': 2,
     'personal_epochs': 20,
     'local_learning_rate': 0.01,
     'gate_learning_rate': 0.01,
-    **{f'{part}_hidden': ['32'] for part in ('cluster', 'local', 'gate')},
   },
   'paper': PAPER,
-  'acceptance': {
-    **PAPER,
-    'dataset': 'fashion_mnist',
-    'rounds': 40,
-    'batch_size': 50,
-    'num_models': 2,
-    'personal_epochs': 30,
-    **experts_flags.network_preset(
-      cluster=(0.05, (16, 32), (128,), 0.42, 2.6e-4),
-      local=(1e-3, (16, 32), (128,), 0.51, 0.0136),
-      gate=(1e-3, (16, 32), (128,), 0.5, 4.9e-4),
-    ),
-  },
+  'acceptance': {**PAPER, **experts_presets.ACCEPTANCE},
 }
 common.define_presets(PRESETS, 'quick')
 flags.DEFINE_enum('dataset', None, ['digits', 'fashion_mnist', 'mnist', 'cifar10'], 'Which images.')

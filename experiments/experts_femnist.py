@@ -6,8 +6,8 @@ Isaksson et al., *Adaptive Expert Models for Personalization in Federated Learni
   python experiments/experts_femnist.py --output_dir=runs/experts_femnist
 
 runs a stand-in on digits, which come with scikit-learn: clients of unequal sizes and mixes of
-classes. --dataset=fashion_mnist is the same on Debian's package dataset-fashion-mnist; the
-paper's setting needs FEMNIST's files in --data_dir, see `tffpers.datasets.load_femnist`:
+classes. --preset=acceptance is the same on Debian's package dataset-fashion-mnist; the paper's
+setting needs FEMNIST's files in --data_dir, see `tffpers.datasets.load_femnist`:
 
   python experiments/experts_femnist.py --preset=paper --data_dir=… --output_dir=runs/femnist
 
@@ -16,10 +16,10 @@ Runs that are finished are not repeated, and studies share them.
 
 import environment  # isort: skip  # noqa: F401
 
-
 import common
 import experts_data
 import experts_flags
+import experts_presets
 from absl import flags
 
 FLAGS = flags.FLAGS
@@ -43,7 +43,7 @@ PAPER = {
   'personal_epochs': 100,
   'patience': 5,
   'train_experts': False,
-  **experts_flags.network_preset(
+  **experts_presets.networks(
     cluster=(0.0724, (32, 64), (2048,), 0.66, 7.3e-4),
     local=(1.67e-3, (32, 64), (2048,), 0.49, 0.0146),
     gate=(3.07e-3, (64, 16), (256,), 0.28, 0.027),
@@ -52,18 +52,14 @@ PAPER = {
 PRESETS = {
   'quick': {
     **PAPER,
-    'dataset': 'digits',
+    **experts_presets.QUICK,
     'num_clients': 8,
     'client_fraction': 0.5,
     'num_train': 100,
-    'rounds': 10,
-    'evaluate_every': 10,
-    'num_seeds': 1,
-    'num_models': 2,
     'personal_epochs': 10,
-    **{f'{part}_hidden': ['32'] for part in ('cluster', 'local', 'gate')},
   },
   'paper': PAPER,
+  'acceptance': {**PAPER, **experts_presets.ACCEPTANCE, 'client_fraction': 0.5},
 }
 _CLASSES = 62
 common.define_presets(PRESETS, 'quick')

@@ -10,6 +10,7 @@ from typing import Any
 
 import common
 import experts_data
+import experts_measures
 import experts_methods
 import experts_search
 import experts_studies
@@ -25,9 +26,11 @@ STUDIES = {
   'methods': 'table of all methods, and their distribution over clients',
   'fractions': 'every method for each p of --fractions (label skew)',
   'models': 'every method for each J of --models',
-  'choices': 'which client picks which model in which round',
+  'epsilon': 'every method for each ε of --epsilons, of which only the last depends on it',
+  'choices': 'which client picks which model in which round, also for the lowest, middle and '
+  'highest of --fractions (label skew)',
   'rotations': 'whether clients end on the model of their rotation (rotated images)',
-  'starts': 'on how many of --num_starts random starts they do (rotated images)',
+  'starts': 'on how many of --num_starts random and balanced starts they do (rotated images)',
   'search': 'hyper-parameters by validation data in four stages of --trials; see the log',
 }
 _LISTS = ('filters', 'hidden')
@@ -45,8 +48,9 @@ def _list(name: str, known: Sequence[str] | None, default: list[str] | None, tex
 
 _list('study', list(STUDIES), ['methods'], 'Which: ' + '; '.join(map(': '.join, STUDIES.items())))
 _list('method', list(experts_methods.METHODS), list(experts_methods.METHODS), 'What is compared.')
-_list('fractions', None, ['.2', '.4', '.6', '.8', '1'], 'Values of p of the fractions study.')
+_list('fractions', None, ['.2', '.4', '.6', '.8', '1'], 'Values of p of fractions and choices.')
 _list('models', None, ['1', '2', '3', '4', '5', '6'], 'Values of J of the models study.')
+_list('epsilons', None, ['.1', '.25', '.5', '1'], 'Values of ε of the epsilon study.')
 flags.DEFINE_integer('trials', 10, 'Trials in each stage of the search study.', lower_bound=1)
 flags.DEFINE_integer('num_starts', 10, 'Starts of the starts study.', lower_bound=1)
 flags.DEFINE_integer('num_seeds', None, 'Seeds, counted up from --seed.', lower_bound=1)
@@ -81,27 +85,6 @@ def values() -> experts_methods.Values:
     if name.rpartition('_')[2] in _LISTS:
       given[name] = experts_methods.widths(given[name])
   return experts_methods.Values(**given)
-
-
-def network_preset(
-  cluster: Sequence[Any], local: Sequence[Any], gate: Sequence[Any]
-) -> dict[str, Any]:
-  """Flags of the three networks: rate, filters, hidden units, dropout, decay of each."""
-  preset: dict[str, Any] = {'client_learning_rate': cluster[0]}
-  for name, (rate, filters, hidden, dropout, decay) in (
-    ('cluster', cluster),
-    ('local', local),
-    ('gate', gate),
-  ):
-    if name != 'cluster':
-      preset[f'{name}_learning_rate'] = rate
-    preset |= {
-      f'{name}_filters': [str(width) for width in filters],
-      f'{name}_hidden': [str(width) for width in hidden],
-      f'{name}_dropout': dropout,
-      f'{name}_decay': decay,
-    }
-  return preset
 
 
 def dealing() -> dict[str, Any]:
@@ -168,19 +151,22 @@ def run_studies(given: Setting) -> None:
   """
   given.folder.mkdir(parents=True, exist_ok=True)
   grouped = bool(given.deal(given.fraction, given.seeds[0]).groups)
+  fractions = [] if given.fraction is None else [float(text) for text in FLAGS.fractions]
   for study in FLAGS.study:
     if study == 'methods':
       experts_studies.methods(given)
-    elif study == 'fractions' and given.fraction is not None:
-      fractions = [float(text) for text in FLAGS.fractions]
+    elif study == 'fractions' and fractions:
       experts_studies.sweep(given, study, 'fraction', 'p', fractions)
     elif study == 'models':
       numbers = [int(text) for text in FLAGS.models]
       experts_studies.sweep(given, study, 'num_models', 'J', numbers)
+    elif study == 'epsilon':
+      values_of = [float(text) for text in FLAGS.epsilons]
+      experts_studies.sweep(given, study, 'epsilon', 'ε', values_of)
     elif study == 'search':
       experts_search.search(given, FLAGS.trials)
     elif study == 'choices':
-      experts_studies.choices(given)
+      experts_studies.choices(given, experts_measures.ends_and_middle(fractions) or [None])
     elif study == 'rotations' and grouped:
       experts_studies.rotations(given)
     elif study == 'starts' and grouped:

@@ -1,5 +1,6 @@
 """Numbers that the studies of adaptive expert models read off runs; no TensorFlow."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,19 +45,24 @@ def best_models(clients: Mapping[str, Mapping[str, Any]], num_models: int) -> di
 def own_group_model(best: Mapping[str, int], groups: Mapping[str, int], num_groups: int) -> float:
   """Share of the clients that are on their group's model, 1 if groups and models agree.
 
-  A group's model is the one that most of its clients are on. Groups that share a model
-  have not been split: then only the largest group counts as being on its own.
+  Groups are given models one to one, so that most clients are on their own group's: groups
+  of one size that share a model have a share of 1 / num_groups.
 
   Args:
     best: Model of every client.
     groups: Group of every client.
     num_groups: Groups are 0 … num_groups − 1.
   """
-  counts = np.zeros([num_groups, 1 + max(best.values())], int)
+  num_models = max(num_groups, 1 + max(best.values()))
+  counts = np.zeros([num_groups, num_models], int)
   for key, model in best.items():
     counts[groups[key], model] += 1
-  # Each model goes to the group with which it has most clients in common.
-  owner = np.zeros_like(counts)
-  owner[counts.argmax(0), np.arange(counts.shape[1])] = 1
-  chosen = (counts * owner).max(1)
-  return float(chosen.sum() / counts.sum())
+  each = np.arange(num_groups)
+  ways = itertools.permutations(range(num_models), num_groups)
+  return max(float(counts[each, way].sum()) for way in ways) / len(best)
+
+
+def ends_and_middle(values: Sequence[float]) -> list[float]:
+  """The lowest, the middle and the highest of some values, each once."""
+  found = sorted(set(values))
+  return [found[i] for i in sorted({0, len(found) // 2, len(found) - 1})] if found else []

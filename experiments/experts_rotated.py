@@ -6,8 +6,8 @@ Isaksson et al., *Adaptive Expert Models for Personalization in Federated Learni
   python experiments/experts_rotated.py --output_dir=runs/rotated
 
 runs on digits, which come with scikit-learn, and says for each seed whether IFCA puts every
-client on the cluster model of its rotation; --study=starts counts on how many random starts it
-does, --study=methods compares all methods, --study=choices draws who picks which model. The
+client on the cluster model of its rotation; --study=starts counts on how many random and
+balanced starts it does, --study=methods compares all methods, --study=choices draws who picks which model. The
 paper's setting, and the shorter one of the documentation on Debian's package
 dataset-fashion-mnist:
 
@@ -24,6 +24,7 @@ import environment  # isort: skip  # noqa: F401
 import common
 import experts_data
 import experts_flags
+import experts_presets
 from absl import flags
 
 FLAGS = flags.FLAGS
@@ -47,7 +48,7 @@ PAPER = {
   'personal_epochs': 600,
   'patience': 5,
   'train_experts': False,
-  **experts_flags.network_preset(
+  **experts_presets.networks(
     cluster=(5.15e-4, (64, 64), (384, 194), 0.22, 5.4e-4),
     local=(2.0e-4, (64, 64), (384, 194), 0.73, 0.019),
     gate=(2.1e-5, (16, 16), (128,), 0.42, 0.0136),
@@ -56,39 +57,24 @@ PAPER = {
 PRESETS = {
   'quick': {
     **PAPER,
-    'dataset': 'digits',
+    **experts_presets.QUICK,
     'num_clients': 6,
     'client_fraction': 1.0,
     'num_train': 200,
     'num_test': 60,
-    'rounds': 10,
-    'evaluate_every': 10,
-    'num_seeds': 1,
     'epsilon': 0.2,
     'initial_models': 'balanced',
     'personal_epochs': 10,
     'client_learning_rate': 0.1,
     'local_learning_rate': 0.01,
     'gate_learning_rate': 0.01,
-    **{f'{part}_hidden': ['32'] for part in ('cluster', 'local', 'gate')},
   },
   'paper': PAPER,
   'acceptance': {
     **PAPER,
-    'dataset': 'fashion_mnist',
-    'num_clients': 20,
-    'client_fraction': 1.0,
-    'rounds': 40,
-    'epochs': 3,
-    'evaluate_every': 10,
+    **experts_presets.ACCEPTANCE,
     'epsilon': 0.2325,
     'initial_models': 'balanced',
-    'personal_epochs': 30,
-    **experts_flags.network_preset(
-      cluster=(0.05, (16, 32), (128,), 0.42, 2.6e-4),
-      local=(1e-3, (16, 32), (128,), 0.51, 0.0136),
-      gate=(1e-3, (16, 32), (128,), 0.5, 4.9e-4),
-    ),
   },
 }
 common.define_presets(PRESETS, 'quick')

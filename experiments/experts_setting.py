@@ -4,12 +4,16 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import experts_data
 import experts_methods
 import numpy as np
 
-from tffpers import simulation
+from tffpers import process, simulation
+
+# What a run does not depend on, of the numbers that studies vary.
+_UNUSED = {'fed_avg': ('num_models', 'epsilon'), 'ifca': ('epsilon',)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -43,6 +47,9 @@ class Setting:
   description: str
   dataset: str
   progress: bool = True
+  _built: dict[Any, process.PersonalizedProcess] = dataclasses.field(
+    default_factory=dict, init=False, repr=False
+  )
 
   def caption(self, note: str) -> str:
     """One line that says what a table or figure was made from."""
@@ -56,6 +63,7 @@ class Setting:
     *,
     fraction: float | None = None,
     num_models: int | None = None,
+    epsilon: float | None = None,
     initial_models: str | None = None,
     data_seed: int | None = None,
   ) -> simulation.Result:
@@ -66,20 +74,24 @@ class Setting:
       seed: Of the run.
       fraction: p; default the setting's.
       num_models: J; default the setting's.
+      epsilon: ε of the run `experts`; default the setting's.
       initial_models: Default the setting's.
       data_seed: Of the data; default the run's.
     """
     fraction = self.fraction if fraction is None else fraction
-    values = dataclasses.replace(
-      self.values,
-      num_models=num_models or self.values.num_models,
-      initial_models=initial_models or self.values.initial_models,
-    )
-    data = self.deal(fraction, seed if data_seed is None else data_seed)
-    name = self._name(run, seed, values, fraction)
+    given = {'num_models': num_models, 'epsilon': epsilon, 'initial_models': initial_models}
+    changed = {name: value for name, value in given.items() if value is not None}
+    values = dataclasses.replace(self.values, **changed)
+    data_seed = seed if data_seed is None else data_seed
+    data = self.deal(fraction, data_seed)
+    name = self._name(run, seed, values, fraction, data_seed)
     print(name, flush=True)
+    if (run, values) not in self._built:
+      # Tracing takes longer than a small run: all seeds and fractions share it.
+      build = experts_methods.builders(data.train, self.num_classes, values)[run]
+      self._built[run, values] = build()
     return simulation.run(
-      experts_methods.builders(data.train, self.num_classes, values)[run](),
+      self._built[run, values],
       data.train,
       test_data=data.test,
       validation_data=data.validation,
@@ -104,16 +116,21 @@ class Setting:
       **changes: As for `run`.
     """
     found = experts_methods.METHODS[method]
-    if found.run == 'fed_avg':
-      changes.pop('num_models', None)  # It has one model: all values of J share a run.
-    rows = [row for row in self.run(found.run, seed, **changes).clients.values() if row['num_test']]
+    # A run is shared by all values of what it does not depend on.
+    used = {key: value for key, value in changes.items() if key not in _UNUSED.get(found.run, ())}
+    rows = [row for row in self.run(found.run, seed, **used).clients.values() if row['num_test']]
     return (
       np.array([row[found.column] for row in rows]),
       np.array([row['num_test'] for row in rows]),
     )
 
   def _name(
-    self, run: str, seed: int, values: experts_methods.Values, fraction: float | None
+    self,
+    run: str,
+    seed: int,
+    values: experts_methods.Values,
+    fraction: float | None,
+    data_seed: int,
   ) -> str:
     parts = [run]
     if run == 'experts':
@@ -122,4 +139,7 @@ class Setting:
       parts += [f'J{values.num_models}', values.initial_models]
     if fraction is not None:
       parts.append(f'p{fraction:g}')
-    return '_'.join([*parts, f'seed{seed}'])
+    parts.append(f'seed{seed}')
+    if data_seed != seed:
+      parts.append(f'data{data_seed}')
+    return '_'.join(parts)

@@ -1,5 +1,6 @@
-"""The studies of adaptive expert models: methods, fractions, models, choices, rotations."""
+"""The studies of adaptive expert models: methods, p, J, ε, choices, rotations."""
 
+import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,11 +10,11 @@ import study_measures
 import study_reports
 from experts_data import ANGLES
 from experts_setting import Setting
-from matplotlib import colors
+from matplotlib import colors, ticker
 from matplotlib import figure as figure_lib
 from matplotlib.backends import backend_agg
 
-from tffpers import metrics
+from tffpers import metrics, simulation
 
 _STATISTICS = ('mean', 'weighted', 'std', 'p5', 'p10', 'p50', 'p90', 'worst10_mean')
 _EXPLAINED = (
@@ -94,35 +95,43 @@ def _deviation(values: np.ndarray) -> float:
   return float(np.std(values, ddof=1))
 
 
-def choices(setting: Setting) -> None:
-  """Which client picked which model in each round, for ε = 0 and ε-greedy; a picture."""
+def choices(setting: Setting, fractions: Sequence[float | None]) -> None:
+  """Which client picked which model in each round, for ε = 0 and ε-greedy; a picture.
+
+  Args:
+    setting: What is run, with its first seed.
+    fractions: p of each row of panels; None where there is none.
+  """
   seed, number = setting.seeds[0], setting.values.num_models
-  runs = {
-    f'ε = {epsilon:g}': setting.run(run, seed)
-    for run, epsilon in (('ifca', 0.0), ('experts', setting.values.epsilon))
-  }
-  figure = figure_lib.Figure(figsize=(5 * len(runs), 4.5), layout='constrained')
+  runs = {'ifca': 0.0, 'experts': setting.values.epsilon}
+  figure = figure_lib.Figure(figsize=(10, 0.5 + 4 * len(fractions)), layout='constrained')
   backend_agg.FigureCanvasAgg(figure)
-  shades = colors.ListedColormap(['white', *(f'C{j}' for j in range(number))])
-  for axes, (label, result) in zip(figure.subplots(1, len(runs)), runs.items(), strict=True):
-    keys = list(result.clients)
-    rounds = result.summary['rounds']
-    picked = experts_measures.picks(result.client_history, keys, number, rounds)
-    image = axes.imshow(
-      picked,
-      shades,
-      vmin=-1.5,
-      vmax=number - 0.5,
-      aspect='auto',
-      interpolation='nearest',
-      extent=(0.5, rounds + 0.5, len(keys) - 0.5, -0.5),
-    )
-    axes.set(title=label, xlabel='round', ylabel='client')
-  bar = figure.colorbar(image, ax=axes, ticks=range(-1, number))
+  grid = figure.subplots(len(fractions), len(runs), squeeze=False)
+  for fraction, row in zip(fractions, grid, strict=True):
+    for (run, epsilon), axes in zip(runs.items(), row, strict=True):
+      image = _draw_picks(axes, setting.run(run, seed, fraction=fraction), number)
+      shown = '' if fraction is None else f', p = {fraction:g}'
+      axes.set(title=f'ε = {epsilon:g}{shown}', xlabel='round', ylabel='client')
+  bar = figure.colorbar(image, ax=grid, ticks=range(-1, number))
   bar.set_ticklabels(['none', *(f'model {j}' for j in range(number))])
   note = f'The model that each client trained in each round, seed {seed}.'
   study_reports.put_caption(figure, setting.caption(note), 150)
   figure.savefig(setting.folder / 'choices.png', format='png', dpi=120)
+
+
+def _draw_picks(axes: Any, result: simulation.Result, number: int) -> Any:
+  keys, rounds = list(result.clients), result.summary['rounds']
+  for axis in (axes.xaxis, axes.yaxis):
+    axis.set_major_locator(ticker.MaxNLocator(integer=True))
+  return axes.imshow(
+    experts_measures.picks(result.client_history, keys, number, rounds),
+    colors.ListedColormap(['white', *(f'C{j}' for j in range(number))]),
+    vmin=-1.5,
+    vmax=number - 0.5,
+    aspect='auto',
+    interpolation='nearest',
+    extent=(0.5, rounds + 0.5, len(keys) - 0.5, -0.5),
+  )
 
 
 def rotations(setting: Setting) -> None:
@@ -137,20 +146,22 @@ def rotations(setting: Setting) -> None:
 
 
 def starts(setting: Setting, number: int) -> None:
-  """On how many random starts, on the same data, clients split by rotation (ε = 0).
+  """On how many random and balanced starts, on the same data, clients split by rotation (ε = 0).
 
   Args:
     setting: What is run.
-    number: Random starts: seeds 1 … number of the run.
+    number: Starts of each kind: seeds 1 … number of the run.
   """
   rows = [
-    {'start': seed} | _split(setting, seed, 'random', setting.seeds[0])
+    {'initial models': kind, 'start': seed} | _split(setting, seed, kind, setting.seeds[0])
+    for kind in ('random', 'balanced')
     for seed in range(1, number + 1)
   ]
-  split = sum(row['split'] == 'yes' for row in rows)
+  split = collections.Counter(r['initial models'] for r in rows if r['split'] == 'yes')
   note = (
-    f'{_SPLIT} {split} of {number} random starts, runs with seeds 1 … {number} on the data of '
-    f'seed {setting.seeds[0]}, split the clients.'
+    f'{_SPLIT} {split["random"]} of {number} random and {split["balanced"]} of {number} balanced '
+    f'starts split the clients: runs with seeds 1 … {number} on the data of seed '
+    f'{setting.seeds[0]}; a balanced one spends its first round on a vote.'
   )
   study_reports.write_table(setting.folder, 'starts', rows, setting.caption(note))
 

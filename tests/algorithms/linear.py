@@ -55,8 +55,8 @@ def data(*rows: tuple[Sequence[float], float]) -> dict[str, object]:
   return {'train': examples([x for x, _ in rows], [y for _, y in rows]), 'seed': SEED}
 
 
-def evaluated_weights(process, server, client) -> np.ndarray:
-  """The three weights of the model that `evaluate` calls the client's."""
+def evaluated_weights(process, server, client, name='client') -> np.ndarray:
+  """The three weights of the model that `evaluate` calls the client's, or by another name."""
   unit = [{'test': examples([row], [0]), 'seed': SEED} for row in np.eye(3)]
   results = process.evaluate(server, [client] * 3, unit)
-  return np.array([result['client']['output'] for result in results])
+  return np.array([result[name]['output'] for result in results])

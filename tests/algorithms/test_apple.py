@@ -28,7 +28,7 @@ def two(sizes=(1, 3), **overrides):
 def network(sizes=(10, 7, 5), **overrides):
   """APPLE on a network of 26 weights."""
   defaults = {'dr_learning_rate': 0.01, 'mu': 0.2, 'rounds': 10}
-  settings = toy.settings(model_fn=toy.plain_model, **{**defaults, **overrides})
+  settings = toy.settings(**{'model_fn': toy.plain_model, **defaults, **overrides})
   return build_apple(client_num_examples=sizes, **settings)
 
 
@@ -79,6 +79,28 @@ def test_two_steps_with_momentum_worked_by_hand():
   assert metrics[0]['own_relation'] == client.relations[0]
 
 
+def test_two_steps_with_momentum_and_penalty_worked_by_hand():
+  process = two(dr_momentum=0.5, epochs=2, optimizer=SGD(0.0))
+  server, clients = start(process)
+  _, (client,), _, _ = process.next(server, clients[:1], [linear.data(([1, 1, 0], 0))])
+  # κ = 0.01 · 2 / (1 − ½) = 0.04. Step 1: p = (0.2175 + 0.01, 0.62 + 0.03) / 1.04 =
+  # (0.21875, 0.625); w^p·x = 2.71875. Step 2: v = ½ (3.25, 13) + 2.71875 (1, 4).
+  relations = np.array([0.21875, 0.625]) - 0.01 * np.array([4.34375, 17.375]) + [0.01, 0.03]
+  np.testing.assert_allclose(client.relations, relations / 1.04, rtol=1e-6)
+
+
+def test_momentum_and_penalty_rest_at_the_minimum_of_the_objective():
+  process = two(
+    dr_momentum=0.9, epochs=300, optimizer=SGD(0.0), schedule='exponential', schedule_epsilon=1
+  )
+  server, clients = start(process)
+  _, (client,), _, _ = process.next(server, clients[:1], [linear.data(([1, 1, 0], 0))])
+  # x·w = (1, 4) p: the gradient (1, 4) ((1, 4) p) + 2 (p − p_0) is 0.
+  both = np.array([1.0, 4.0])
+  minimum = np.linalg.solve(np.outer(both, both) + 2 * np.eye(2), [0.5, 1.5])
+  np.testing.assert_allclose(client.relations, minimum, rtol=1e-5)
+
+
 def test_a1_personalised_model_is_the_sum_of_cores_by_relations():
   process = two()
   server, clients = start(process)
@@ -86,6 +108,22 @@ def test_a1_personalised_model_is_the_sum_of_cores_by_relations():
   np.testing.assert_array_equal(
     linear.evaluated_weights(process, server, client), 1.5 * CORES[0] - 0.25 * CORES[1]
   )
+
+
+def test_a1_trained_model_has_the_downloaded_cores_and_the_next_round_begins_with_the_new():
+  process = two()
+  server, clients = start(process)
+  data = [linear.data(([1, 1, 0], 0)), linear.data(([0, 1, 1], 1))]
+  after, clients, _, _ = process.next(server, clients, data)
+  for i, client in enumerate(clients):
+    own, other = client.relations[i], client.relations[1 - i]
+    for name, frozen in (('client', CORES[1 - i]), ('before', after.model.models[1 - i])):
+      np.testing.assert_allclose(
+        linear.evaluated_weights(process, after, client, name),
+        own * client.core + other * frozen,
+        rtol=1e-6,
+      )
+    assert np.any(after.model.models[1 - i] != CORES[1 - i])
 
 
 def forward(w, x):
@@ -246,8 +284,9 @@ def test_a9_frozen_relations_with_one_step_follow_fed_avg():
     np.testing.assert_allclose(client.relations, shares, rtol=1e-7)
 
 
-def test_a9_huge_mu_is_stable():
-  process = network(mu=1e8, dr_learning_rate=1.0, dr_momentum=0.9)
+@pytest.mark.parametrize('mu', [1e8, 1e39])
+def test_a9_huge_mu_is_stable(mu):
+  process = network(mu=mu, dr_learning_rate=1.0, dr_momentum=0.9)
   _, clients, _, _ = toy.run(process, [10, 7, 5], [[0, 1, 2]])
   for client in clients:
     np.testing.assert_allclose(client.relations, np.array([10, 7, 5]) / 22, atol=1e-6)
@@ -286,6 +325,11 @@ def test_a11_schedule_falls_from_one_to_zero_at_its_length(schedule, half):
   assert values[9] > 0
   assert values[10:] == [0] * 90
   assert float(shape_settings(schedule_ratio=0).strength(tf.constant(0))) == 0
+
+
+def test_a11_epsilon_is_where_the_exponential_ends():
+  settings = shape_settings(schedule='exponential', schedule_epsilon=1e-2)
+  np.testing.assert_allclose(settings.strength(tf.constant(5)), 0.1, rtol=1e-5)
 
 
 def test_a11_a_round_uses_its_own_strength():
@@ -416,16 +460,20 @@ def test_a15_traffic_is_one_model_up_and_the_downloads_down(limit, down):
   for numbers in metrics:
     assert (numbers['models_up'], numbers['models_down']) == (1, down)
     assert numbers['bytes_up'] == 26 * 4 + 8 + request
-    assert numbers['bytes_down'] == down * 26 * 4
+    # All cores are broadcast where downloads are not limited; and the number of the round.
+    received = down if request else 3
+    assert numbers['bytes_down'] == received * 26 * 4 + 4
 
 
 def test_rates_decay_with_the_rounds_finished():
-  process = two(learning_rate_decay=0.5, mu=0.0)
+  process = two(learning_rate_decay=0.5, schedule='exponential', schedule_epsilon=1)
   server, clients = start(process)
   server = server._replace(round=np.int32(2))
   _, (client,), _, _ = process.next(server, clients[:1], [linear.data(([1, 1, 0], 0))])
   np.testing.assert_allclose(client.core, [1 - 0.08125 / 4, -0.08125 / 4, 2], rtol=1e-6)
-  np.testing.assert_allclose(client.relations, [0.25 - 0.0325 / 4, 0.75 - 0.13 / 4], rtol=1e-6)
+  # κ = 0.02 / 4 too.
+  relations = np.array([0.25 - 0.0325 / 4, 0.75 - 0.13 / 4]) + 0.005 * np.array([0.25, 0.75])
+  np.testing.assert_allclose(client.relations, relations / 1.005, rtol=1e-6)
 
 
 def test_clip_norm_limits_both_steps():
@@ -457,6 +505,47 @@ def test_batch_norm_statistics_stay_on_their_client():
   assert after.model.models.shape == (2, 3 + 3 + 3 + 1)
 
 
+@pytest.mark.parametrize('limit', [None, 1])
+def test_model_of_float64_weights_trains_in_float64(limit):
+  def model():
+    return tf.keras.Sequential(
+      [tf.keras.layers.InputLayer([3]), tf.keras.layers.Dense(2, dtype='float64')]
+    )
+
+  process = network(model_fn=model, max_downloads=limit, learning_rate_decay=0.5, dr_momentum=0.5)
+  server, clients, totals, _ = toy.run(process, [10, 7, 5], [[0, 1, 2]] * 2)
+  assert totals['num_nonfinite'] == 0
+  assert server.model.models.dtype == clients[0].relations.dtype == np.float64
+  assert np.all(clients[0].core != toy.start(process, [10])[1][0].core)
+
+
+class Counting(tf.keras.layers.Layer):
+  """x times a trained number; counts its training calls."""
+
+  def build(self, input_shape):
+    self.factor = self.add_weight('factor', shape=(), initializer='ones')
+    self.calls = self.add_weight('calls', (), tf.int64, 'zeros', trainable=False)
+
+  def call(self, inputs, training=False):
+    if training:
+      self.calls.assign_add(1)
+    return self.factor * inputs
+
+
+def test_scalar_weights_are_mixed_and_integer_variables_stay():
+  def model():
+    return tf.keras.Sequential(
+      [tf.keras.layers.InputLayer([3]), Counting(), tf.keras.layers.Dense(2)]
+    )
+
+  process = network(model_fn=model, max_downloads=1)
+  server, clients, _, _ = toy.run(process, [10, 7, 5], [[0, 1, 2], [0, 2]])
+  # Two passes over batches of four.
+  assert [int(c.non_trainable[0]) for c in clients] == [12, 4, 8]
+  assert server.model.models.shape == (3, 1 + 6 + 2)
+  assert np.all(server.model.models[:, 0] != 1)
+
+
 def test_a_client_without_training_data_evaluates_the_weighted_mean():
   process = two()
   server, _ = start(process)
@@ -467,21 +556,27 @@ def test_a_client_without_training_data_evaluates_the_weighted_mean():
 
 
 @pytest.mark.parametrize('limit', [None, 1])
-def test_simulation_runs_stores_and_gives_back_the_relations(limit, tmp_path):
+def test_simulation_resumes_bit_for_bit_and_gives_back_the_relations(limit, tmp_path):
   clients = {f'c{i}': tuple(toy.examples(i, 6).values()) for i in range(3)}
   data = datasets.FederatedDataset.from_arrays(clients)
-  result = simulation.run(
-    network(sizes=(6, 6, 6), max_downloads=limit),
+  process = network(sizes=(6, 6, 6), max_downloads=limit, dr_momentum=0.9)
+  run = functools.partial(
+    simulation.run,
+    process,
     data,
-    rounds=2,
-    clients_per_round=3,
+    clients_per_round=2,
     seed=1,
     test_data=data,
-    output_dir=tmp_path,
     progress=False,
   )
-  assert result.client_state('c1').relations.shape == (3,)
-  assert 0 <= result.history[-1]['clients_accuracy_mean'] <= 1
+  whole = run(rounds=4)
+  run(rounds=2, output_dir=tmp_path)
+  resumed = run(rounds=4, output_dir=tmp_path, resume=True)
+  states = [[r.client_state(key) for key in clients] for r in (whole, resumed)]
+  toy.assert_equal(states[0], states[1])
+  assert resumed.client_state('c1').relations.shape == (3,)
+  accuracies = [r.history[-1]['clients_accuracy_mean'] for r in (whole, resumed)]
+  assert accuracies[0] == accuracies[1] <= 1
 
 
 @pytest.mark.parametrize(
@@ -491,6 +586,7 @@ def test_simulation_runs_stores_and_gives_back_the_relations(limit, tmp_path):
     ('mu', float('nan')),
     ('dr_learning_rate', -0.1),
     ('rounds', 0),
+    ('rounds', True),
     ('schedule', 'linear'),
     ('schedule_ratio', -1.0),
     ('schedule_epsilon', 0.0),
@@ -499,6 +595,7 @@ def test_simulation_runs_stores_and_gives_back_the_relations(limit, tmp_path):
     ('dr_momentum', 1.0),
     ('learning_rate_decay', 0.0),
     ('client_num_examples', []),
+    ('client_num_examples', [0, 0]),
   ],
 )
 def test_hyper_parameter_out_of_range_is_refused(argument, value):

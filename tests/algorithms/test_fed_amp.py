@@ -63,6 +63,13 @@ def test_two_steps_from_the_mixture_worked_by_hand():
   assert (metrics['models_up'], metrics['models_down'], metrics['bytes_down']) == (1, 1, 12)
 
 
+@pytest.mark.parametrize('dtype', [np.float16, np.float64])
+def test_mixture_is_of_the_models_dtype(dtype):
+  cloud = fed_amp.mix(CLOUD['sigma'], 0.5, by_client.Models(tf.constant(MODELS, dtype)), 0)
+  assert cloud.dtype == dtype
+  np.testing.assert_allclose(cloud, [3.75, 5, 0.25], rtol=1e-3)
+
+
 def test_more_alike_models_get_more_weight_with_a_larger_sigma():
   server = by_client.Models(tf.constant([[1.0, 0, 0], [1, 0.1, 0], [-1, 0, 1]]))
   shares = [float(fed_amp.mix(s, 0.0, server, tf.constant(0))[0]) for s in (0.0, 1.0, 5.0)]

@@ -205,7 +205,9 @@ def test_integer_counters_stay_on_their_client():
   )
   server, clients = toy.start(process, [1, 1])
   for _ in range(2):
-    server, clients, _, _ = process.next(server, clients, [client([1], [1]), client([], [])])
+    data = [client([1], [1]), client([], [])]
+    server, clients, _, (metrics, _) = process.next(server, clients, data)
+  assert metrics['bytes_down'] == metrics['bytes_up'] == 2 * 4
   assert [c.weights.non_trainable[0] for c in clients] == [6, 0]
   assert server.model.weights.non_trainable[0] == 0
   assert server.model.weights.non_trainable[0].dtype == np.int64

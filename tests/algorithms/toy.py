@@ -96,7 +96,9 @@ def run(process, sizes: Sequence[int], rounds: Sequence[Sequence[int]], seed: in
   metrics, client_metrics = None, None
   for r, chosen in enumerate(rounds):
     server, new, metrics, client_metrics = process.next(
-      server, [clients[i] for i in chosen], [train_data(i, sizes[i], r, seed) for i in chosen]
+      server,
+      [clients[i] for i in chosen],
+      [completed(process.next, i, train_data(i, sizes[i], r, seed)) for i in chosen],
     )
     for i, state in zip(chosen, new, strict=True):
       clients[i] = state

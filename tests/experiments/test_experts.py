@@ -87,6 +87,16 @@ def test_share_on_the_group_s_own_model_by_hand():
   assert share({'a': 0, 'b': 0, 'c': 0, 'd': 0}, groups, 2) == 0.5
   # A group on two models of its own is not on one.
   assert share({'a': 0, 'b': 2, 'c': 1, 'd': 1}, groups, 2) == 0.75
+  # Models go to groups one to one, also where one group has the most clients on both.
+  groups = {**dict.fromkeys(range(10), 0), **dict.fromkeys(range(10, 18), 1)}
+  best = {key: int(key in (6, 7, 8, 9, 15, 16, 17)) for key in groups}
+  assert share(best, groups, 2) == 9 / 18
+
+
+def test_ends_and_middle_by_hand():
+  found = module('experts_measures').ends_and_middle
+  assert found([1, 0.2, 0.4, 0.8, 0.6]) == [0.2, 0.6, 1]
+  assert [found([0.5]), found([1, 0.2]), found([])] == [[0.5], [0.2, 1], []]
 
 
 def test_picks_over_rounds_by_hand():
@@ -187,26 +197,67 @@ def test_studies_of_label_skew_measure_all_methods_and_share_runs(tmp_path):
     accuracies = [float(row['personalized_client_accuracy']) for row in csv.DictReader(file)]
   assert rows[-1]['mean'] == f'{100 * np.mean(accuracies):.2f}'
   before = {path: path.stat().st_mtime_ns for path in tmp_path.glob('runs/*/*')}
-  studies.sweep(make_setting(tmp_path), 'models', 'num_models', 'J', [2])
-  studies.choices(setting)
+  # Another process of the same script, which knows the runs from their folders alone.
+  again = dataclasses.replace(make_setting(tmp_path), methods=['FedAvg', 'local'])
+  studies.sweep(again, 'models', 'num_models', 'J', [2])
+  studies.choices(setting, [1.0])
   assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob('runs/*/*')}
   (row,) = table(tmp_path, 'models')
   assert row['J'] == '2' and row['local'] == rows[3]['mean']
-  for name in ('cdf', 'models', 'choices'):
+  # ε is the ε-greedy run's alone, which is another run for another ε.
+  studies.sweep(setting, 'epsilon', 'epsilon', 'ε', [1])
+  new = {path.parent.name for path in tmp_path.glob('runs/*/*')} - {p.parent.name for p in before}
+  assert new == {'experts_e1_J2_random_p1_seed1'}
+  (row,) = table(tmp_path, 'epsilon')
+  assert row['mixture, ε = 0'] == rows[-2]['mean']
+  for name in ('cdf', 'models', 'epsilon', 'choices'):
     assert_picture(tmp_path / f'{name}.png')
+
+
+def test_run_ends_when_all_cluster_models_have_stopped(tmp_path):
+  # Steps of size 0: no check after the first finds a lower loss.
+  setting = make_setting(tmp_path, rounds=9, model_patience=1, client_learning_rate=0.0)
+  result = setting.run('ifca', 1)
+  assert result.summary['rounds'] == 2
+  assert all(len(rows) == 2 for rows in result.client_history.values())
+  assert np.isfinite([row['personalized_client_accuracy'] for row in result.clients.values()]).all()
 
 
 def test_studies_of_rotations_count_clients_on_their_rotation_s_model(tmp_path):
   studies = module('experts_studies')
   setting = make_setting(tmp_path, grouped=True, initial_models='balanced')
   studies.rotations(setting)
-  studies.starts(setting, 2)
   (row,) = table(tmp_path, 'rotations')
   result = setting.run('clusters', 1, initial_models='balanced', data_seed=1)
   best = [int(result.clients[key]['client_best_1']) for key in '0123']
   split = best in ([0, 0, 1, 1], [1, 1, 0, 0])
   assert row['split'] == ('yes' if split else 'no')
-  assert [row['start'] for row in table(tmp_path, 'starts')] == ['1', '2']
+
+
+def test_starts_are_on_the_same_data_beside_runs_of_the_same_seeds_on_their_own(tmp_path):
+  studies = module('experts_studies')
+  setting = dataclasses.replace(make_setting(tmp_path, grouped=True), seeds=(1, 2))
+  studies.rotations(setting)
+  studies.starts(setting, 2)
+  rows = table(tmp_path, 'starts')
+  assert [(row['initial models'], row['start']) for row in rows] == [
+    ('random', '1'),
+    ('random', '2'),
+    ('balanced', '1'),
+    ('balanced', '2'),
+  ]
+  # Seed 1 has the data of seed 1 in both studies, so they share its run.
+  assert sorted(path.name for path in tmp_path.glob('runs/*')) == [
+    'clusters_J2_balanced_seed1',
+    'clusters_J2_balanced_seed2_data1',
+    'clusters_J2_random_seed1',
+    'clusters_J2_random_seed2',
+    'clusters_J2_random_seed2_data1',
+  ]
+  caption = (tmp_path / 'starts.csv').read_text(encoding='utf-8').partition('\n')[0]
+  for kind in ('random', 'balanced'):
+    number = sum(row['split'] == 'yes' for row in rows if row['initial models'] == kind)
+    assert f'{number} of 2 {kind}' in caption
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ PARTS = {
   'experts_flags.py',
   'experts_measures.py',
   'experts_methods.py',
+  'experts_presets.py',
   'experts_search.py',
   'experts_setting.py',
   'experts_studies.py',

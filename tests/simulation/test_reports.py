@@ -30,6 +30,8 @@ SUMMARY = [
   'best_round',
   'selected_on',
   'sigma_quantiles',
+  'models_up_per_round',
+  'models_down_per_round',
   'bytes_up_per_round',
   'bytes_down_per_round',
   'seconds_per_round',
@@ -105,6 +107,8 @@ def test_summary_has_exactly_the_fixed_keys(finished):
   assert summary['clients']['nll'] is None
   assert summary['clients']['accuracy_p50'] == result.history[-1]['clients_accuracy_p50']
   assert (summary['method'], summary['dataset'], summary['seed']) == ('toy', 'counting', 3)
+  # Two clients a round.
+  assert (summary['models_up_per_round'], summary['models_down_per_round']) == (2, 6)
   assert (summary['bytes_up_per_round'], summary['bytes_down_per_round']) == (16, 8)
   assert summary['sigma_quantiles'] == {'sigma_p5': float(result.server_state.mean)}
   assert summary['seconds_per_round'] > 0

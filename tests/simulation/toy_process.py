@@ -99,6 +99,8 @@ def build(
       'loss': total / tf.cast(n, tf.float32),
       'num_examples': n,
       'nonfinite': tf.cast(~finite, tf.int32),
+      'models_up': 1,
+      'models_down': 3,
       'bytes_up': 8,
       'bytes_down': 4,
     }

@@ -27,6 +27,7 @@ from tffpers.algorithms import (
   expert_evaluation,
   expert_mixture,
   expert_models,
+  fed_avg,
   placement,
   template,
 )
@@ -183,7 +184,9 @@ def _algorithm(settings: expert_models.Experts) -> template.Algorithm:
       'bind': functools.partial(expert_models.bind, settings),
       'initialize_client': initialize_client,
       'client_update': client_update,
-      'whole_message': lambda server: expert_models.WholeModels(server.models, server.picked),
+      'whole_message': lambda server: expert_models.WholeModels(
+        fed_avg.without_counters(server.models), server.picked
+      ),
     },
     evaluate=functools.partial(expert_evaluation.evaluate, settings),
     evaluate_data_sets=('train', 'validation', 'test'),

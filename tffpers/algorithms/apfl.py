@@ -1,7 +1,7 @@
 """Adaptive personalized federated learning (APFL).
 
 Deng, Kamani, Mahdavi, *Adaptive Personalized Federated Learning*, arXiv 2003.13461,
-Algorithm 1.
+Algorithm 1; Section 4.2 for α_i.
 
 Beside the global model w, which is FedAvg's, client i has a private model v_i and a mixing
 weight α_i in [0, 1]. Its personalised model is v̄_i = α_i v_i + (1 − α_i) w, and it
@@ -12,8 +12,9 @@ minimises F_i(v̄_i) over v_i and α_i. One mini-batch, all gradients at the sam
   α_i ← clip(α_i − η_α ⟨∇F_i(v̄_i), v_i − w⟩, 0, 1)
 
 The client sends the change of w; the server averages as FedAvg does, by examples. (The
-paper averages its sampled devices uniformly, and steps α_i with η.) With α_i = 1, fixed,
-v_i is local training; w is FedAvg whatever α_i.
+paper averages its sampled devices uniformly, and steps α_i with η; the authors' code does
+so once a round and pulls α_i towards 0.) With α_i = 1, fixed, v_i is local training; w is
+FedAvg whatever α_i.
 """
 
 import functools
@@ -125,7 +126,7 @@ def build_apfl(
     initialize_client=lambda bound, info: ApflClient(
       bound.initial, tf.constant(alpha, spec.weights.trainable[0].dtype)
     ),
-    message=lambda server: server.weights,
+    message=lambda server: fed_avg.without_counters(server.weights),
     client_update=functools.partial(client_update, spec, training, alpha_learning_rate),
     server_update=functools.partial(fed_avg.server_update, server_optimizer),
     finish_client=None,
@@ -195,7 +196,7 @@ def client_update(
     sent=lambda delta: delta,
     kept=after,
   )
-  metrics = {**output.metrics, 'alpha': trained.alpha, 'models_up': 1, 'models_down': 1}
+  metrics = {**output.metrics, 'alpha': trained.alpha}
   return template.ClientOutput(
     output.update, client_loop.choose(output.update.weight > 0, after, client), metrics
   )
@@ -254,8 +255,9 @@ def evaluate(
     for v, w in zip(client.weights.trainable, weights.trainable, strict=True)
   ]
   results = {}
+  server = fed_avg.received(weights, client.weights)
   personal = ModelWeights(mixed, client.weights.non_trainable)
-  for name, values in (('server', weights), ('client', personal)):
+  for name, values in (('server', server), ('client', personal)):
     bound.assign(values)
     results[name] = client_loop.evaluate_model(bound.model, metrics, loss_fn, data['test'])
   return results

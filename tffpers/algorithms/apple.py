@@ -27,9 +27,16 @@ import tensorflow_federated as tff
 
 from tffpers import client_loop, inspection, modelling
 from tffpers import process as process_lib
-from tffpers.algorithms import apple_client, by_client, by_index, flat, placement, template
+from tffpers.algorithms import (
+  apple_client,
+  by_client,
+  by_index,
+  flat,
+  placement,
+  shares,
+  template,
+)
 from tffpers.algorithms.apple_settings import Settings
-from tffpers.algorithms.virtual_settings import prior_shares
 
 
 def build_apple(
@@ -76,7 +83,7 @@ def build_apple(
     batch_size: Examples per local step.
     clip_norm: Largest global norm of g, for both steps; None does not clip.
     dr_learning_rate: η2 ≥ 0.
-    mu: μ ≥ 0, in an objective with the factor ½ (the authors' is μ/2); inf keeps
+    mu: μ ≥ 0, in an objective with the factor ½ (the authors' code takes μ/2); inf keeps
       p_i = p_0 whatever λ is, so that all clients share the FedAvg average of the cores.
     schedule: λ: `cosine` (cos(πr/L) + 1)/2 or `exponential` ε^{r/L}, r the rounds
       finished; 0 from r = L on.
@@ -88,15 +95,17 @@ def build_apple(
       requests show the server the coarse order of |p_ij|.**
     priority: `abs` as above, which is the authors' code; `signed`: ∝ b^{p_ij}, which is
       the paper's text.
-    dr_momentum: m in [0, 1) of the step of p_i, from 0 each round. (The paper's settings
-      have momentum 0.9 in both steps.)
+    dr_momentum: m in [0, 1) of the step of p_i, from 0 each round. (The authors' code has
+      momentum 0.9 in both steps.)
     learning_rate_decay: Factor in (0, 1] on η1 and η2 per round finished.
 
   Returns:
-    The process. `evaluate` gives `client`, the personalised model with the client's own
-    core and p_i as its last training left them and the others' current cores, or with
-    limited downloads those that the client holds. There is no `server` model. Client
-    states have p_i as `relations`.
+    The process. `evaluate` gives `client`, the personalised model as its client's last
+    training left it: with the others' cores of that round's start, as the authors measure
+    it; and `before`, the same relations and own core with the others' current cores (or
+    with limited downloads those that the client holds), from which its next training
+    begins. A client that was never trained has the latter in both. There is no `server`
+    model. Client states have p_i as `relations`.
 
   Raises:
     TypeError: The model or optimizer is of the wrong kind.
@@ -108,7 +117,7 @@ def build_apple(
   settings = Settings(
     loss_fn=loss_fn,
     training=client_loop.LocalTraining(optimizer, epochs, batch_size, clip_norm),
-    start=prior_shares(client_num_examples, 'by_size'),
+    start=shares.by_size(client_num_examples),
     dr_learning_rate=dr_learning_rate,
     mu=mu,
     rounds=rounds,
@@ -129,11 +138,7 @@ def build_apple(
     'algorithm': 'apple',
     **template.describe_training(settings.training, loss_fn),
     **settings.plain(),
-    'client_num_examples': (
-      dict(client_num_examples)
-      if isinstance(client_num_examples, Mapping)
-      else [int(n) for n in client_num_examples]
-    ),
+    'client_num_examples': shares.plain(client_num_examples),
   }
   return placement.build(
     _algorithm(settings, spec),

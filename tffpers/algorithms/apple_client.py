@@ -16,6 +16,8 @@ from tffpers.algorithms.apple_settings import Settings
 # Label of the request's draw; local training folds 0 and 1 into the same seed.
 _REQUEST = 2
 _MIN_BASE = 1.5
+# κ must not overflow: ∞ p_0 / ∞ is not p_0.
+_LARGEST_MU = 1e30
 
 
 class Held(NamedTuple):
@@ -40,6 +42,8 @@ class AppleClient(NamedTuple):
     relations: [N], its directed relationships p_i.
     non_trainable: The model's other variables, never mixed.
     held: `Held` where downloads are limited, else nothing.
+    trained: bool, whether it has ever been trained.
+    last: [d], w_i^p as the last training left it: of the cores that were downloaded then.
   """
 
   index: tf.Tensor
@@ -47,6 +51,8 @@ class AppleClient(NamedTuple):
   relations: tf.Tensor
   non_trainable: list[tf.Tensor]
   held: Any
+  trained: tf.Tensor
+  last: tf.Tensor
 
 
 class Message(NamedTuple):
@@ -55,7 +61,7 @@ class Message(NamedTuple):
   Attributes:
     round: int32, rounds finished.
     cores: [N, d] where downloads are not limited, else nothing. The own core, which the
-      client has, is not counted as a download.
+      client has, is not counted as a model that it receives; its bytes are.
   """
 
   round: tf.Tensor
@@ -109,7 +115,15 @@ def initial_client(
   if settings.limited:
     cores = flat.initial_models(spec, bound.seed, settings.num_clients)
     held = Held(cores, tf.zeros([settings.num_clients], tf.bool))
-  return AppleClient(info.index, core, relations, bound.initial.non_trainable, held)
+  return AppleClient(
+    info.index,
+    core,
+    relations,
+    bound.initial.non_trainable,
+    held,
+    trained=tf.constant(False),
+    last=tf.zeros_like(core),
+  )
 
 
 def request(
@@ -183,6 +197,8 @@ def client_update(
     core=trained.core,
     relations=trained.relations,
     non_trainable=[v.read_value() for v in bound.non_trainable],
+    trained=tf.constant(True),
+    last=cores.weights(trained.relations, trained.core),
   )
   return by_client.finish_training(
     spec,
@@ -191,8 +207,8 @@ def client_update(
     after,
     result,
     data,
+    received=received,
     num_downloads=settings.num_downloads,
-    num_keys=settings.num_downloads if settings.limited else 0,
     metrics={
       'own_relation': cores.share(after.relations),
       'sum_of_relations': tf.reduce_sum(after.relations),
@@ -205,11 +221,11 @@ def local_step(
 ) -> client_loop.StepFn:
   """One mini-batch: g at w_i^p, then both steps with the same g."""
   optimizer, momentum = settings.training.optimizer, settings.dr_momentum
-  rate = settings.dr_learning_rate * settings.rate_factor(finished)
   start = tf.constant(settings.start, cores.own.dtype)
-  pull = 0.0
-  if 0 < settings.mu < float('inf'):
-    pull = rate * settings.strength(finished) * settings.mu / (1 - momentum)
+  rate = settings.dr_learning_rate * settings.rate_factor(finished)
+  mu = min(settings.mu, _LARGEST_MU)
+  pull = tf.cast(rate * settings.strength(finished) * mu / (1 - momentum), start.dtype)
+  rate = tf.cast(rate, start.dtype)
 
   def step(batch, seed, state):
     flat.assign(bound.trainable, cores.weights(state.relations, state.core))
@@ -246,10 +262,14 @@ def evaluate(
   client: AppleClient,
   data: dict[str, Any],
 ) -> dict[str, dict[str, tf.Tensor]]:
-  """The personalised model on the client's test data."""
-  weights = mixture(settings, client, message).weights(client.relations, client.core)
-  flat.assign(bound.trainable, weights)
+  """The personalised model on the client's test data, of the cores as they are and as trained."""
+  latest = mixture(settings, client, message).weights(client.relations, client.core)
   modelling.assign_all(bound.non_trainable, client.non_trainable)
-  return {
-    'client': client_loop.evaluate_model(bound.model, metrics, settings.loss_fn, data['test'])
-  }
+  results = {}
+  for name, weights in (
+    ('before', latest),
+    ('client', tf.where(client.trained, client.last, latest)),
+  ):
+    flat.assign(bound.trainable, weights)
+    results[name] = client_loop.evaluate_model(bound.model, metrics, settings.loss_fn, data['test'])
+  return results

@@ -78,8 +78,8 @@ def finish_training(
   result: client_loop.LocalResult,
   data: dict[str, Any],
   *,
+  received: Any,
   num_downloads: int,
-  num_keys: int,
   metrics: dict[str, tf.Tensor],
 ) -> template.ClientOutput:
   """The client's next state and its upload; neither if it has no data or is not finite.
@@ -91,8 +91,8 @@ def finish_training(
     after: Its state as its training left it.
     result: What the training added up to.
     data: `{'train', 'seed'}`.
-    num_downloads: Models that it received.
-    num_keys: Models that it asked for by their place.
+    received: What it received, with its request if it had one.
+    num_downloads: Models in it, without its own.
     metrics: Scalars beside those that every algorithm has.
   """
   num_examples = client_loop.num_rows(data['train'])
@@ -105,6 +105,7 @@ def finish_training(
     tf.cast(~finite, tf.int32),
   )
   num_targets = client_loop.num_targets(spec.loss_fn, data['train'], spec.targets_per_example)
+  keys = received.keys if isinstance(received, template.Requested) else ()
   all_metrics = {
     'loss': result.loss,
     'num_examples': num_examples,
@@ -112,10 +113,12 @@ def finish_training(
     'num_steps': result.num_steps,
     'nonfinite': update.nonfinite,
     **metrics,
-    'models_up': 1,
-    'models_down': num_downloads,
-    'bytes_up': client_loop.num_bytes(update.value) + num_keys * tf.int32.size,
-    'bytes_down': num_downloads * client_loop.num_bytes(model),
+    **template.traffic(
+      models_up=1,
+      models_down=num_downloads,
+      bytes_up=client_loop.num_bytes([update.value, keys]),
+      bytes_down=client_loop.num_bytes(received) - client_loop.num_bytes(keys),
+    ),
   }
   return template.ClientOutput(update, client_loop.choose(counts, after, before), all_metrics)
 

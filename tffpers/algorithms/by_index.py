@@ -67,7 +67,7 @@ class _Sums(NamedTuple):
 
 def _sums(value_type: tff.Type, num_places: int) -> _Sums:
   """The four computations of a federated aggregation."""
-  specs = _specs(value_type.value)
+  specs = specs_of(value_type.value)
 
   @tff.tensorflow.computation
   def zero():
@@ -96,7 +96,7 @@ def _sums(value_type: tff.Type, num_places: int) -> _Sums:
   return _Sums(zero, accumulate, merge, report)
 
 
-def _specs(value_type: tff.Type) -> Any:
+def specs_of(value_type: tff.Type) -> Any:
   """Tensor specs in the Python containers that a computation over the type is given."""
   found: list[Any] = []
 

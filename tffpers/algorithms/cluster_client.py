@@ -145,17 +145,28 @@ def _output(
     'picked': tf.one_hot(index, settings.num_models, dtype=tf.int32),
     'best': tf.one_hot(tf.where(counts, choice.best, -1), settings.num_models, dtype=tf.int32),
     'explored': tf.cast(tf.logical_and(choice.explored, counts), tf.int32),
-    'bytes_up': client_loop.num_bytes(indexed),
-    'bytes_down': _bytes_down(settings, sent),
+    **_traffic(settings, sent, indexed),
   }
   return template.ClientOutput(update._replace(value=indexed), new, metrics)
 
 
-def _bytes_down(settings: Clusters, sent: clusters.ClusterMessage) -> tf.Tensor:
-  """Size of the active models and of the message beside them."""
-  models = tf.reduce_sum(tf.cast(sent.active, tf.int64))
+def _traffic(
+  settings: Clusters, sent: clusters.ClusterMessage, update: by_index.Indexed
+) -> dict[str, tf.Tensor]:
+  """The active models and the message beside them down, one model and its ballot up.
+
+  In a round that votes no model is active: its candidates come down as a seed, and the model
+  that goes up beside the ballot is zeros.
+  """
+  num_models = tf.reduce_sum(tf.cast(sent.active, tf.int32))
+  one = client_loop.num_bytes(fed_avg.without_counters(settings.spec.weights))
   rest = client_loop.num_bytes([sent.active, sent.seed, sent.voting, sent.check])
-  return models * client_loop.num_bytes(settings.spec.weights) + rest
+  return template.traffic(
+    models_up=1,
+    models_down=num_models,
+    bytes_up=client_loop.num_bytes(update),
+    bytes_down=tf.cast(num_models, tf.int64) * one + rest,
+  )
 
 
 def best_model(

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tffpers.algorithms import cluster_client, cluster_server, clusters
+from tffpers.algorithms import cluster_client, cluster_server, clusters, fed_avg
 
 
 def functions(settings: clusters.Clusters) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def functions(settings: clusters.Clusters) -> dict[str, Any]:
     'initialize_client': functools.partial(clusters.initialize_client, settings),
     'message': functools.partial(clusters.message, settings),
     'tells_round': True,
-    'whole_message': lambda server: server.models,
+    'whole_message': lambda server: fed_avg.without_counters(server.models),
     'client_update': functools.partial(cluster_client.client_update, settings),
     'server_update': functools.partial(cluster_server.server_update, settings),
     'finish_client': None,

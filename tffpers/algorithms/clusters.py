@@ -187,7 +187,8 @@ def message(settings: Clusters, server: ClusterServer, finished: tf.Tensor) -> C
     check = tf.equal((finished + 1) % settings.stopping.check_every, 0)
   # Who votes draws the candidates from seeds and needs no model.
   active = tf.logical_and(active, ~server.voting)
-  sent = [tf.boolean_mask(t, active) for t in tf.nest.flatten(server.models)]
+  travelling = tf.nest.flatten(fed_avg.without_counters(server.models))
+  sent = [tf.boolean_mask(t, active) for t in travelling]
   models = tf.data.Dataset.from_tensor_slices(tuple(sent))
   return ClusterMessage(models, active, server.seed, server.voting, check)
 
@@ -196,7 +197,7 @@ class Received(NamedTuple):
   """The active models on a client.
 
   Attributes:
-    models: `ModelWeights` [active, …].
+    models: `ModelWeights` [active, …], without integer counters.
     places: int32[J], where model j is in them.
     active: bool[J].
   """
@@ -217,18 +218,19 @@ class Received(NamedTuple):
 
 def receive(settings: Clusters, sent: ClusterMessage) -> Received:
   """Unpacks the sequence of active models."""
-  specs = tf.nest.flatten(settings.spec.weights)
+  like = fed_avg.without_counters(settings.spec.weights)
+  specs = tf.nest.flatten(like)
   flat = tf.cond(
     tf.reduce_any(sent.active),
     lambda: tuple(sent.models.batch(settings.num_models).get_single_element()),
     lambda: tuple(tf.zeros([0, *s.shape], s.dtype) for s in specs),
   )
-  models = tf.nest.pack_sequence_as(settings.spec.weights, list(flat))
+  models = tf.nest.pack_sequence_as(like, list(flat))
   return Received(models, tf.cumsum(tf.cast(sent.active, tf.int32)) - 1, sent.active)
 
 
 def one_model(models: ModelWeights, index: tf.Tensor, own: ModelWeights) -> ModelWeights:
-  """Model `index` of a stack [J, …], with the integer counters of `own`."""
+  """Model `index` of a stack [J, …] that has travelled, with the integer counters of `own`."""
   return fed_avg.received(tf.nest.map_structure(lambda t: t[index], models), own)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tffpers import client_loop, modelling, seeds
-from tffpers.algorithms import clusters, early_stopping, expert_models, fed_avg
+from tffpers.algorithms import clusters, early_stopping, expert_models, fed_avg, template
 
 ModelWeights = modelling.ModelWeights
 
@@ -50,7 +50,12 @@ def personalize(
   metrics = {
     'best': tf.one_hot(best, settings.clusters.num_models, dtype=tf.int32),
     'num_examples': client_loop.num_rows(data['train']),
-    'bytes_down': client_loop.num_bytes(whole),
+    **template.traffic(
+      models_up=0,
+      models_down=settings.clusters.num_models,
+      bytes_up=0,
+      bytes_down=client_loop.num_bytes(whole),
+    ),
   }
   for name, result in (('fine_tuned', tuned), ('local', local), ('mixture', mixed)):
     metrics.update({f'{name}_{field}': value for field, value in result._asdict().items()})

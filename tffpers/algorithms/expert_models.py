@@ -107,7 +107,7 @@ class WholeModels(NamedTuple):
   """What a client downloads for the second phase and to be evaluated.
 
   Attributes:
-    models: `ModelWeights` [J, …], those that have stopped as well.
+    models: `ModelWeights` [J, …], those that have stopped as well; without integer counters.
     picked: bool[J], whether any client ever picked the model.
   """
 

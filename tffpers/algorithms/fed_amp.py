@@ -145,8 +145,8 @@ def mix(sigma: float, self_weight: float, server: by_client.Models, key: tf.Tens
   directions = tf.math.l2_normalize(models, 1)
   cosines = tf.linalg.matvec(directions, directions[key])
   own = tf.one_hot(key, models.shape[0], dtype=models.dtype)
-  attention = tf.nn.softmax(tf.where(own > 0, -float('inf'), sigma * cosines))
-  return flat.mixed(self_weight * own + (1 - self_weight) * attention, models)
+  others = tf.where(own > 0, tf.constant(-math.inf, models.dtype), sigma * cosines)
+  return flat.mixed(self_weight * own + (1 - self_weight) * tf.nn.softmax(others), models)
 
 
 def client_update(
@@ -174,7 +174,7 @@ def client_update(
     after,
     result,
     data,
+    received=received,
     num_downloads=1,
-    num_keys=1,
     metrics={},
   )

@@ -111,7 +111,7 @@ def build_fed_avg(
   algorithm = template.Algorithm(
     initialize=initialize,
     initialize_client=lambda bound, info: FedAvgClient(bound.initial),
-    message=lambda server: server.weights,
+    message=lambda server: without_counters(server.weights),
     client_update=functools.partial(
       client_update, spec, training, local_gradients or mean_loss_gradients
     ),
@@ -197,20 +197,20 @@ def finish_training(
     result: What the training added up to.
     client: The client's state.
     data: `{'train', 'seed'}`.
-    sent: Picks from weights, or from their change, what is shared with the server.
+    sent: Picks from weights what is shared with the server.
     kept: More results of the training, which are to be finite too.
   """
   num_examples = client_loop.num_rows(data['train'])
   finite = client_loop.all_finite([end, kept])
   counts = tf.logical_and(finite, num_examples > 0)
   end = client_loop.choose(counts, end, start)
-  delta = sent(
-    tf.nest.map_structure(
-      lambda b, a: b - a if b.dtype.is_floating else tf.zeros_like(b), end, start
-    )
+  delta = tf.nest.map_structure(
+    tf.subtract, *(without_counters(sent(weights)) for weights in (end, start))
   )
+  num_bytes = client_loop.num_bytes(delta)
+  num_models = int(num_bytes > 0)
   update = template.Update(
-    ModelWeights(delta.trainable, [d for d in delta.non_trainable if d.dtype.is_floating]),
+    delta,
     tf.where(counts, tf.cast(num_examples, tf.float32), 0.0),
     tf.cast(~finite, tf.int32),
   )
@@ -220,8 +220,9 @@ def finish_training(
     'num_targets': client_loop.num_targets(spec.loss_fn, data['train'], spec.targets_per_example),
     'num_steps': result.num_steps,
     'nonfinite': update.nonfinite,
-    'bytes_up': client_loop.num_bytes(update.value),
-    'bytes_down': client_loop.num_bytes(sent(start)),
+    **template.traffic(
+      models_up=num_models, models_down=num_models, bytes_up=num_bytes, bytes_down=num_bytes
+    ),
   }
   after = client_loop.choose(counts, FedAvgClient(end), client)
   return template.ClientOutput(update, after, metrics)
@@ -264,6 +265,9 @@ def fine_tune(
     'loss': result.loss,
     'num_steps': result.num_steps,
     'nonfinite': tf.cast(~finite, tf.int32),
+    **template.traffic(
+      models_up=0, models_down=1, bytes_up=0, bytes_down=client_loop.num_bytes(weights)
+    ),
   }
   return FedAvgClient(client_loop.choose(finite, end, start)), metrics
 
@@ -278,16 +282,20 @@ def evaluate(
 ) -> dict[str, dict[str, tf.Tensor]]:
   """S and MT: the server's model and the client's last one on the client's test data."""
   results = {}
-  for name, values in (('server', weights), ('client', client.weights)):
+  server = received(weights, client.weights)
+  for name, values in (('server', server), ('client', client.weights)):
     bound.assign(values)
     results[name] = client_loop.evaluate_model(bound.model, metrics, loss_fn, data['test'])
   return results
 
 
+def without_counters(weights: ModelWeights) -> ModelWeights:
+  """What of a model travels: all but its integer counters, which stay where they are."""
+  return weights._replace(non_trainable=[w for w in weights.non_trainable if w.dtype.is_floating])
+
+
 def received(weights: ModelWeights, own: ModelWeights) -> ModelWeights:
   """What a client starts from: the server's weights with its own integer counters."""
-  others = [
-    b if b.dtype.is_floating else a
-    for a, b in zip(own.non_trainable, weights.non_trainable, strict=True)
-  ]
+  floating = iter(without_counters(weights).non_trainable)
+  others = [next(floating) if w.dtype.is_floating else w for w in own.non_trainable]
   return ModelWeights(weights.trainable, others)

@@ -3,18 +3,18 @@
 Zhang, Sapra, Fidler, Yeung, Alvarez, *Personalized Federated Learning with First Order
 Model Optimization*, ICLR 2021, arXiv 2012.08565.
 
-Client i minimises its validation loss L_i over mixtures of models, to first order. It
-downloads M of the other clients' models and weighs them by what they would gain it:
+Client i minimises its validation loss L_i over mixtures of models, to first order. Its last
+training started from θ_i and ended at w_i. It downloads M of the other clients' models and
+weighs w_i and them by what they would gain it over θ_i:
 
-  ω_ij = max(0, (L_i(w_i) − L_i(w_j)) / ‖w_j − w_i‖),   normalised to Σ_j ω_ij = 1
-  w_i ← w_i + Σ_j ω_ij (w_j − w_i)
+  ω_ij = max(0, (L_i(θ_i) − L_i(w_j)) / ‖w_j − θ_i‖),   normalised to Σ_j ω_ij = 1
+  θ_i ← θ_i + Σ_j ω_ij (w_j − θ_i) = Σ_j ω_ij w_j
 
-then trains w_i on its own data and sends it. Which M it asks for is ε-greedy: those with
-the largest ω summed over the rounds, or with probability ε any. Where no model gains, all
-ω are 0 and this is local training.
-
-Here w_i is the client's current model. (The paper measures from the client's model of the
-round before, with its newly trained one as a candidate among the others.)
+then trains from there on its own data and sends the new w_i. For each of the M downloads it
+asks for a model drawn evenly, with probability ε, else for that with the largest ω summed
+over the rounds, of those it has not asked for yet. (The authors' code sums ω before max.)
+Where no other model gains, this is local training; also where not even w_i does, then from
+w_i on. (The authors' code goes back to θ_i then.)
 """
 
 import functools
@@ -42,11 +42,13 @@ class FomoClient(NamedTuple):
   Attributes:
     index: int32, its place among the clients.
     weights: `ModelWeights` w_i after its last training; initial before its first.
-    affinity: [N], Σ over rounds of its normalised ω_ij.
+    start: [d], θ_i, which that training started from.
+    affinity: [N], Σ over rounds of its normalised ω_ij, j ≠ i.
   """
 
   index: tf.Tensor
   weights: ModelWeights
+  start: tf.Tensor
   affinity: tf.Tensor
 
 
@@ -102,7 +104,7 @@ def build_fed_fomo(
     clip_norm: Largest global norm of a local gradient; None does not clip.
     max_downloads: M ≥ 1; a client downloads min(M, N − 1) models a round. None downloads
       all. **The requests show the server the coarse order of the summed ω_ij.**
-    epsilon: ε in [0, 1].
+    epsilon: ε in [0, 1], of each download by itself.
     epsilon_decay: What ε loses with each round finished, ≥ 0.
 
   Returns:
@@ -173,8 +175,8 @@ def initial_client(
   num_clients: int, bound: modelling.BoundModel, info: template.ClientInfo
 ) -> FomoClient:
   """The run's initial model, no affinity."""
-  affinity = tf.zeros([num_clients], bound.initial.trainable[0].dtype)
-  return FomoClient(info.index, bound.initial, affinity)
+  model = flat.join(bound.initial.trainable)
+  return FomoClient(info.index, bound.initial, model, tf.zeros([num_clients], model.dtype))
 
 
 def request(
@@ -183,10 +185,19 @@ def request(
   """Whose models to download, int32[M]: distinct, never the own one; ties at random."""
   decayed = exploration.epsilon - exploration.epsilon_decay * tf.cast(finished, tf.float32)
   draws = tf.random.stateless_uniform(
-    [1 + exploration.num_clients], seeds.fold(seed, _REQUEST), alg='philox'
+    [exploration.num_downloads, 1 + exploration.num_clients],
+    seeds.fold(seed, _REQUEST),
+    alg='philox',
   )
-  known = tf.where(draws[0] < decayed, tf.zeros_like(client.affinity), client.affinity)
-  return by_client.others_first(client.index, [known, draws[1:]], exploration.num_downloads)
+
+  def choose(before, draw):
+    chosen, _ = before
+    known = tf.where(draw[0] < decayed, tf.zeros_like(client.affinity), client.affinity)
+    key = by_client.others_first(client.index, [-chosen, known, draw[1:]], 1)[0]
+    return chosen + tf.one_hot(key, exploration.num_clients), key
+
+  _, keys = tf.scan(choose, draws, (tf.zeros([exploration.num_clients]), 0))
+  return keys
 
 
 def client_update(
@@ -198,17 +209,18 @@ def client_update(
   client: FomoClient,
   data: dict[str, Any],
 ) -> template.ClientOutput:
-  """Moves w_i towards the models that gain, trains it and sends it."""
+  """Mixes the models that gain, trains the mixture and sends it."""
   del num_training
   bound.assign(client.weights)
   own = flat.join(client.weights.trainable)
-  gains = weights_of(spec, bound, own, received.slices, data['validation'])
-  flat.assign(bound.trainable, own + flat.mixed(gains, received.slices - own))
+  candidates = tf.concat([own[tf.newaxis], received.slices], 0)
+  gains = weights_of(spec, bound, client.start, candidates, data['validation'])
+  start = tf.where(tf.reduce_any(gains > 0), flat.mixed(gains, candidates), own)
+  flat.assign(bound.trainable, start)
   gradients_fn = functools.partial(client_loop.model_gradients, bound, spec.loss_fn)
   result = client_loop.train(data['train'], gradients_fn, bound.trainable, training, data['seed'])
-  affinity = tf.tensor_scatter_nd_add(client.affinity, received.keys[:, tf.newaxis], gains)
-  after = FomoClient(client.index, bound.read(), affinity)
-  num_downloads = received.keys.shape[0]
+  affinity = tf.tensor_scatter_nd_add(client.affinity, received.keys[:, tf.newaxis], gains[1:])
+  after = FomoClient(client.index, bound.read(), start, affinity)
   return by_client.finish_training(
     spec,
     flat.join(after.weights.trainable),
@@ -216,28 +228,28 @@ def client_update(
     after,
     result,
     data,
-    num_downloads=num_downloads,
-    num_keys=num_downloads,
-    metrics={'num_gaining': tf.math.count_nonzero(gains, dtype=tf.int32)},
+    received=received,
+    num_downloads=received.keys.shape[0],
+    metrics={'num_gaining': tf.math.count_nonzero(gains[1:], dtype=tf.int32)},
   )
 
 
 def weights_of(
   spec: modelling.ModelSpec,
   bound: modelling.BoundModel,
-  own: tf.Tensor,
-  others: tf.Tensor,
+  start: tf.Tensor,
+  candidates: tf.Tensor,
   validation: client_loop.Batch,
 ) -> tf.Tensor:
-  """Normalised ω_ij of models [M, d], beside the own one [d]; all 0 if none gains."""
+  """Normalised ω_ij of candidates [m, d], measured from θ_i, [d]; all 0 if none gains."""
 
   def loss(model):
     flat.assign(bound.trainable, model)
     result = client_loop.evaluate_model(bound.model, [], spec.loss_fn, validation)
-    return tf.cast(result['loss'], own.dtype)
+    return tf.cast(result['loss'], start.dtype)
 
-  losses = tf.map_fn(loss, others, parallel_iterations=1)
-  slopes = tf.math.divide_no_nan(loss(own) - losses, tf.norm(others - own, axis=1))
+  losses = tf.map_fn(loss, candidates, parallel_iterations=1)
+  slopes = tf.math.divide_no_nan(loss(start) - losses, tf.norm(candidates - start, axis=1))
   # A loss is NaN where there are no validation data.
   gains = tf.where(tf.math.is_finite(slopes), tf.nn.relu(slopes), tf.zeros_like(slopes))
   return tf.math.divide_no_nan(gains, tf.reduce_sum(gains))

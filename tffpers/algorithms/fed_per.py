@@ -94,7 +94,7 @@ def build_fed_per(
   algorithm = template.Algorithm(
     initialize=functools.partial(initial_server, split, server_optimizer),
     initialize_client=functools.partial(initial_client, spec, split, head_start),
-    message=lambda server: server.weights,
+    message=lambda server: fed_avg.without_counters(server.weights),
     client_update=functools.partial(client_update, spec, split, training, head_training),
     server_update=functools.partial(fed_avg.server_update, server_optimizer),
     finish_client=None,

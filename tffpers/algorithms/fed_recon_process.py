@@ -174,9 +174,12 @@ def _data_type(work: fed_recon_client.ClientWork, *names: str) -> tff.Type:
 
 def _sizes(work: fed_recon_client.ClientWork, data: dict[str, Any]) -> dict[str, tf.Tensor]:
   spec, base = work.spec, fed_per.base_of(work.split, work.spec.weights)
+  # TFF broadcasts all shared variables, counters too, and aggregates those that are trained.
+  up, down = client_loop.num_bytes(base.trainable), client_loop.num_bytes(base)
   return {
     'num_examples': client_loop.num_rows(data['train']),
     'num_targets': client_loop.num_targets(spec.loss_fn, data['train'], spec.targets_per_example),
-    'bytes_up': tf.constant(client_loop.num_bytes(base.trainable)),
-    'bytes_down': tf.constant(client_loop.num_bytes(base)),
+    **template.traffic(
+      models_up=int(up > 0), models_down=int(down > 0), bytes_up=up, bytes_down=down
+    ),
   }

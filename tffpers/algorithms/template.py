@@ -68,7 +68,7 @@ class ClientOutput(NamedTuple):
   Attributes:
     update: `Update`.
     pending: What `finish_client` turns into the client's next state.
-    metrics: Mapping of scalars for this client.
+    metrics: Mapping of scalars for this client, among them those of `traffic`.
   """
 
   update: Update
@@ -181,6 +181,37 @@ class Algorithm:
   personalize_data_sets: tuple[str, ...] = ('train',)
   whole_message: Callable[[Any], Any] | None = None
   bind: Callable[[tf.Tensor | None], Any] | None = None
+
+
+def traffic(
+  *,
+  models_up: int | tf.Tensor,
+  models_down: int | tf.Tensor,
+  bytes_up: int | tf.Tensor,
+  bytes_down: int | tf.Tensor,
+) -> dict[str, tf.Tensor]:
+  """What one client sends and receives in a round, as metrics.
+
+  A client of a round has the same numbers whether it has data or not and whether its result
+  counts or not: it receives what all receive, and what it withholds goes up as zeros.
+
+  Args:
+    models_up: Models that it sends, each whole or as the part of it that is shared.
+    models_down: Models that it receives.
+    bytes_up: Of the update's value, before what an aggregator makes of it, and of what the
+      client asks for. The numbers by which the server counts clients (weight, clients,
+      clients with data, non-finite ones) are not counted: they belong to no algorithm.
+    bytes_down: Of all that is broadcast or selected for it; int64 if a tensor.
+
+  Returns:
+    int32 models and int64 bytes.
+  """
+  return {
+    'models_up': tf.convert_to_tensor(models_up, tf.int32),
+    'models_down': tf.convert_to_tensor(models_down, tf.int32),
+    'bytes_up': tf.convert_to_tensor(bytes_up, tf.int64),
+    'bytes_down': tf.convert_to_tensor(bytes_down, tf.int64),
+  }
 
 
 def describe(optimizer: tff.learning.optimizers.Optimizer) -> dict[str, object]:

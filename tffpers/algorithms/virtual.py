@@ -16,7 +16,6 @@ Natural parameters add; nothing is averaged or weighted by data size. Stored nat
 parameters are float64; local training runs on (μ, ln σ) in float32.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -27,7 +26,7 @@ import tensorflow_probability as tfp
 
 from tffpers import client_loop, factors, gaussians, inspection, modelling
 from tffpers import process as process_lib
-from tffpers.algorithms import placement, template, virtual_client
+from tffpers.algorithms import exact_sum, placement, shares, template, virtual_client
 from tffpers.algorithms import virtual_network as networks
 from tffpers.algorithms.virtual_settings import Settings, prior_shares
 from tffpers.gaussians import Natural
@@ -105,8 +104,9 @@ def build_virtual(
       ratio are not sent, output layer excluded; 0 sends all.
     evaluation_samples: Weight samples whose class probabilities are averaged in
       evaluation (the model must return logits); 0 evaluates at the posterior mean.
-    aggregator: An unweighted `tff.aggregators` factory; default `SumFactory`. If it is
-      no exact sum (clipping, noise, quantising), s = ∏ s_i holds approximately only.
+    aggregator: An unweighted `tff.aggregators` factory of float32 values; default
+      `SumFactory`, in whose place they are added in float64. If it is no exact sum
+      (clipping, noise, quantising), s = ∏ s_i holds approximately only.
     aggregator_reduction: `mean` declares that the factory averages; its result is then
       multiplied by the number of clients.
 
@@ -151,21 +151,16 @@ def build_virtual(
       "This factory averages and VIRTUAL sums: declare aggregator_reduction='mean'. "
       f'Received: aggregator={aggregator!r}'
     )
-  settings = dataclasses.replace(
-    settings, exact_sum=isinstance(aggregator, tff.aggregators.SumFactory)
-  )
   hyper_parameters = {
     'algorithm': 'virtual',
     **template.describe_training(settings.training, loss_fn),
     **settings.plain(),
     'factor_weighting': factor_weighting,
-    'client_num_examples': (
-      dict(client_num_examples)
-      if isinstance(client_num_examples, Mapping)
-      else [int(n) for n in client_num_examples]
-    ),
+    'client_num_examples': shares.plain(client_num_examples),
     'aggregator': type(aggregator).__name__,
   }
+  if isinstance(aggregator, tff.aggregators.SumFactory):
+    aggregator = exact_sum.ExactSum()
   return placement.build(
     _algorithm(settings),
     spec,

@@ -16,7 +16,7 @@ from tffpers.algorithms import virtual_network as networks
 from tffpers.algorithms.virtual_settings import Settings
 from tffpers.gaussians import Natural
 
-BYTES_PER_WEIGHT = 8  # γ and λ, or μ and σ, as float32
+BYTES_PER_WEIGHT = 8  # Δγ and Δλ as float32.
 BYTES_PER_INDEX = 4
 
 
@@ -112,10 +112,17 @@ def client_update(
     'num_steps': result.num_steps,
     'num_cavity_held': held,
     'nonfinite': tf.cast(~finite, tf.int32),
-    'bytes_up': bytes_up,
-    'bytes_down': BYTES_PER_WEIGHT * _num_weights(network.shared),
+    **template.traffic(
+      models_up=1,
+      models_down=1,
+      bytes_up=bytes_up,
+      # The server's answer is ρ.
+      bytes_down=client_loop.num_bytes([posterior, num_training]) + tf.float64.size,
+    ),
   }
-  update = template.Update(_transmitted(settings, delta), 1.0, metrics['nonfinite'])
+  # Float32 holds the values exactly.
+  sent = tf.nest.map_structure(lambda t: tf.cast(t, tf.float32), delta)
+  update = template.Update(sent, 1.0, metrics['nonfinite'])
   return template.ClientOutput(
     update, Pending(client_loop.choose(counts, end, client), delta), metrics
   )
@@ -142,16 +149,6 @@ def _end(network: networks.Network, client: VirtualClient, factor: list[Natural]
   loc, log_scale = network.read_moments()
   own = [v.read_value() for v in network.client_only]
   return VirtualClient(factor, loc, log_scale, own, client.share, client.rounds + 1)
-
-
-def _transmitted(settings: Settings, delta: list[Natural]) -> list[Natural]:
-  """Δ_i for the aggregator.
-
-  TFF's private, secure and compressing factories take float32, which holds the values
-  exactly; only a plain sum is done in float64.
-  """
-  dtype = tf.float64 if settings.exact_sum else tf.float32
-  return tf.nest.map_structure(lambda t: tf.cast(t, dtype), delta)
 
 
 def kl_targets(
@@ -239,7 +236,7 @@ def _pruned(
   delta: list[Natural],
   share: tf.Tensor,
 ) -> tuple[list[Natural], tf.Tensor]:
-  """Δ_i as it is sent, and its bytes: of a pruned layer two numbers and an index per entry."""
+  """Δ_i as it is sent, and its bytes: of a pruned layer two numbers and an index per entry not 0."""
   if not settings.prune_percentile:
     return delta, tf.constant(BYTES_PER_WEIGHT * _num_weights(network.shared), tf.int64)
   *hidden, output = network.layer_groups()
@@ -251,10 +248,12 @@ def _pruned(
       tf.maximum(factor[i].lam + delta[i].lam, floor)
       for i, floor in zip(group, floors, strict=True)
     ]
-    sparse, kept = factors.prune([delta[i] for i in group], lams, settings.prune_percentile)
+    sparse, _ = factors.prune([delta[i] for i in group], lams, settings.prune_percentile)
     for i, d in zip(group, sparse, strict=True):
       sent[i] = d
-    size += (BYTES_PER_WEIGHT + BYTES_PER_INDEX) * tf.cast(kept, tf.int64)
+      # Nothing of a client without data is below the percentile: all is zero.
+      kept = tf.math.count_nonzero(tf.abs(d.gamma) + tf.abs(d.lam))
+      size += (BYTES_PER_WEIGHT + BYTES_PER_INDEX) * kept
   return sent, size
 
 

@@ -3,9 +3,9 @@
 import dataclasses
 import math
 import numbers
-from collections.abc import Mapping, Sequence
 
 from tffpers import client_loop, modelling
+from tffpers.algorithms import shares
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +15,6 @@ class Settings:
   Attributes:
     shares: Each client's share of the prior in its factor; they sum to 1.
     targets_per_example: See `ModelSpec`.
-    exact_sum: Whether the server adds what it is sent in float64, exactly.
   """
 
   loss_fn: modelling.LossFn
@@ -32,7 +31,6 @@ class Settings:
   evaluation_samples: int
   aggregator_reduction: str
   targets_per_example: int = 1
-  exact_sum: bool = True
 
   def __post_init__(self):
     checks = (
@@ -73,7 +71,7 @@ class Settings:
 
   def plain(self) -> dict[str, object]:
     """What is not told elsewhere, for `config.json`."""
-    told = ('loss_fn', 'training', 'shares', 'targets_per_example', 'exact_sum')
+    told = ('loss_fn', 'training', 'shares', 'targets_per_example')
     names = [field.name for field in dataclasses.fields(self) if field.name not in told]
     return {name: getattr(self, name) for name in names}
 
@@ -82,9 +80,7 @@ def _number(value: object) -> bool:
   return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
-def prior_shares(
-  client_num_examples: Mapping[str, int] | Sequence[int], factor_weighting: str
-) -> tuple[float, ...]:
+def prior_shares(client_num_examples: shares.Counts, factor_weighting: str) -> tuple[float, ...]:
   """Each client's exponent of the prior: 1/K, or its share N_i/N of all examples.
 
   Args:
@@ -95,26 +91,15 @@ def prior_shares(
     K numbers that sum to 1.
 
   Raises:
-    ValueError: There is no client, a negative N_i, nothing to weigh by, or no such rule.
+    TypeError: The counts are neither a sequence nor a mapping.
+    ValueError: There is no client, a count that is no integer ≥ 0, nothing to weigh by, or
+      no such rule.
   """
-  if isinstance(client_num_examples, Mapping):
-    client_num_examples = list(client_num_examples.values())
-  if not isinstance(client_num_examples, Sequence):
-    raise TypeError(
-      'client_num_examples must be a sequence or a mapping by client id. '
-      f'Received: client_num_examples={client_num_examples!r}'
-    )
-  sizes = [int(n) for n in client_num_examples]
-  if not sizes or min(sizes) < 0:
-    raise ValueError(
-      'client_num_examples must give a number ≥ 0 for each of at least one client. '
-      f'Received: client_num_examples={client_num_examples!r}'
-    )
   if factor_weighting == 'equal':
-    return (1.0 / len(sizes),) * len(sizes)
-  if factor_weighting != 'by_size' or not sum(sizes):
-    raise ValueError(
-      "factor_weighting must be 'equal', or 'by_size' where there are examples. "
-      f'Received: factor_weighting={factor_weighting!r}, {sum(sizes)} examples in all'
-    )
-  return tuple(n / sum(sizes) for n in sizes)
+    return shares.equal(client_num_examples)
+  if factor_weighting == 'by_size':
+    return shares.by_size(client_num_examples)
+  raise ValueError(
+    "factor_weighting must be 'equal' or 'by_size'. "
+    f'Received: factor_weighting={factor_weighting!r}'
+  )

@@ -11,6 +11,9 @@ from tffpers.simulation import population as population_lib
 from tffpers.simulation import rounds as rounds_lib
 from tffpers.simulation import store as store_lib
 
+# Sums over all rounds that a run keeps of what its clients sent and received.
+TRAFFIC = ('models_up', 'models_down', 'bytes_up', 'bytes_down')
+
 Records = dict[str, dict[str, Any]]
 
 
@@ -34,7 +37,7 @@ def after_round(
     'skipped': len(outcome.skipped),
     'nonfinite': sum(numbers.get('nonfinite', 0) for numbers in clients.values()),
   }
-  for name in ('bytes_up', 'bytes_down'):
+  for name in TRAFFIC:
     sent = [numbers[name] for numbers in clients.values() if name in numbers]
     added |= {name: sum(sent)} if sent else {}
   records = dict(before.records)

@@ -7,6 +7,7 @@ from typing import Any
 from tffpers import metrics
 from tffpers import process as process_lib
 from tffpers.simulation import history as history_lib
+from tffpers.simulation import records as records_lib
 from tffpers.simulation import store as store_lib
 
 _STATISTICS = ('mean', 'weighted', 'std', 'p5', 'p10', 'p50', 'p90')
@@ -59,7 +60,7 @@ def summarize(
     'sigma_quantiles': _sigma_quantiles(row),
     **{
       f'{name}_per_round': _per_round(totals, name, progress.round)
-      for name in ('bytes_up', 'bytes_down', 'seconds')
+      for name in (*records_lib.TRAFFIC, 'seconds')
     },
   }
 
