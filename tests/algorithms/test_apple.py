@@ -89,6 +89,28 @@ def test_two_steps_with_momentum_and_penalty_worked_by_hand():
   np.testing.assert_allclose(client.relations, relations / 1.04, rtol=1e-6)
 
 
+def test_two_steps_of_the_core_with_momentum_worked_by_hand():
+  process = two(dr_learning_rate=0.0, epochs=2, optimizer=SGD(0.1, 0.5))
+  server, clients = start(process)
+  _, (client,), _, _ = process.next(server, clients[:1], [linear.data(([1, 1, 0], 0))])
+  # Step 1: ¼ · 3.25 = 0.8125; w^p·x falls by ¼ · 0.1625 to 3.209375.
+  # Step 2: ½ · 0.8125 + ¼ · 3.209375 = 1.20859375.
+  change = 0.08125 + 0.120859375
+  np.testing.assert_allclose(client.core, [1 - change, -change, 2], rtol=1e-6)
+
+
+def test_momentum_of_both_steps_is_zero_at_the_start_of_a_round():
+  """One step a round, so that it changes nothing."""
+  runs = []
+  for momentum in (0.0, 0.9):
+    process = two(mu=0.0, dr_momentum=momentum, optimizer=SGD(0.1, momentum or None))
+    server, clients = start(process)
+    for _ in range(2):
+      server, clients, _, _ = process.next(server, clients, [linear.data(([1, 1, 0], 0))] * 2)
+    runs.append(clients)
+  toy.assert_equal(*runs)
+
+
 def test_momentum_and_penalty_rest_at_the_minimum_of_the_objective():
   process = two(
     dr_momentum=0.9, epochs=300, optimizer=SGD(0.0), schedule='exponential', schedule_epsilon=1
@@ -353,13 +375,19 @@ def test_a12_larger_mu_stays_closer_to_the_start():
   assert distances[-1] > 0
 
 
+def holder(index, relations, held):
+  """A client that holds cores."""
+  core = held.cores[index]
+  return apple_client.AppleClient(
+    tf.constant(index), core, relations, [], held, tf.constant(False), tf.zeros_like(core)
+  )
+
+
 def requests(settings, index, seen, relations, count=1, finished=0):
   """Keys of `count` independent requests."""
-  client = apple_client.AppleClient(
-    tf.constant(index),
-    tf.zeros([1]),
+  client = holder(
+    index,
     tf.constant(relations, tf.float32),
-    [],
     apple_client.Held(tf.zeros([5, 1]), tf.constant(seen)),
   )
   message = apple_client.Message(tf.constant(finished), ())
@@ -389,11 +417,12 @@ def test_a13_requests_are_distinct_unseen_first_and_never_the_own_core(limit):
 
 
 @pytest.mark.parametrize(
-  ('priority', 'finished', 'base'), [('abs', 0, 1.5), ('abs', 20, 4.0), ('signed', 20, 4.0)]
+  ('priority', 'finished', 'base'),
+  [('abs', 0, 1.5), ('abs', 10, 2.0), ('abs', 20, 4.0), ('signed', 20, 4.0)],
 )
 def test_a13_seen_cores_are_drawn_by_their_relation(priority, finished, base):
   settings = shape_settings(max_downloads=1, priority=priority)
-  p = np.array([0.8, -1.0, 0.0, 0.4, 7.0])
+  p = np.array([2.0, -1.0, 0.0, 0.4, 7.0])
   keys = requests(settings, 4, [True] * 5, p, 6000, finished)
   score = base ** (np.abs(p[:4]) if priority == 'abs' else p[:4])
   frequency = np.bincount(keys[:, 0], minlength=5) / 6000
@@ -415,13 +444,26 @@ def test_a13_mixing_downloads_of_all_others_equals_mixing_what_the_server_has():
   held = apple_client.Held(tf.zeros([5, 7]), tf.zeros([5], tf.bool))
   keys = tf.constant([4, 0, 3, 2])
   held = apple_client.downloaded(held, keys, tf.gather(cores, keys))
-  client = apple_client.AppleClient(tf.constant(1), cores[1], tf.ones([5]), [], held)
+  client = holder(1, tf.ones([5]), held)
   unlimited = shape_settings(max_downloads=None)
   toy.assert_equal(
     apple_client.mixture(settings, client, apple_client.Message(tf.constant(0), ())),
     apple_client.mixture(unlimited, client, apple_client.Message(tf.constant(0), cores)),
   )
   assert held.seen.numpy().tolist() == [True, False, True, True, True]
+
+
+def test_a14_training_mixes_what_was_just_downloaded_and_what_is_held():
+  process = two(sizes=(1, 1, 2), max_downloads=1, mu=0.0)
+  server, clients = start(process, [CORES[0], CORES[1], [9, 9, 9]])
+  held = apple_client.Held(np.float32([[0] * 3, [5] * 3, [0, 0, 2]]), np.array([True, False, True]))
+  _, (client,), _, _ = process.next(
+    server, [clients[0]._replace(held=held)], [linear.data(([1, 1, 0], 0))]
+  )
+  # w^p = ¼ (1, 0, 2) + ¼ (0, 4, 0) + ½ (0, 0, 2) = (0.25, 1, 1.5): g = 1.25 (1, 1, 0).
+  np.testing.assert_allclose(client.core, [1 - 0.03125, -0.03125, 2], rtol=1e-6)
+  np.testing.assert_allclose(client.relations, [0.25 - 0.0125, 0.25 - 0.05, 0.5], rtol=1e-6)
+  np.testing.assert_array_equal(client.held.cores[1:], [CORES[1], [0, 0, 2]])
 
 
 @pytest.mark.parametrize('name', ['in_process', 'native'])
@@ -498,11 +540,18 @@ def test_batch_norm_statistics_stay_on_their_client():
   process = two(sizes=(2, 2), model_fn=model)
   server, clients = toy.start(process, [2, 2])
   data = [linear.data(([0, 0, 0], 0)), linear.data(([10, 10, 10], 0))]
-  after, (a, b), _, _ = process.next(server, clients, data)
+  server, clients, _, _ = process.next(server, clients, data)
+  server, (a, b), _, _ = process.next(server, clients, data)
   np.testing.assert_allclose(a.non_trainable[0], [0] * 3)
-  np.testing.assert_allclose(b.non_trainable[0], [5] * 3)
+  np.testing.assert_allclose(b.non_trainable[0], [7.5] * 3)
   # γ, β, kernel and bias of both, nothing else.
-  assert after.model.models.shape == (2, 3 + 3 + 3 + 1)
+  assert server.model.models.shape == (2, 3 + 3 + 3 + 1)
+  # Where x is the moving mean, kernel · β + bias is left.
+  (result,) = process.evaluate(
+    server, [b], [{'test': linear.examples([[7.5] * 3], [0]), 'seed': linear.SEED}]
+  )
+  beta, kernel, bias = b.last[3:6], b.last[6:9], b.last[9]
+  np.testing.assert_allclose(result['client']['output'], beta @ kernel + bias, rtol=1e-5)
 
 
 @pytest.mark.parametrize('limit', [None, 1])
