@@ -37,25 +37,27 @@ def train_data(client, n, round_=0, num_validation=4):
   }
 
 
-def one_round(process, models, theta):
+def one_round(process, models, theta, affinity=(0, 0, 0, 0)):
   """A round of the first client, whose validation loss is half the first weight's square."""
   server, clients = toy.start(process, [1] * 4)
   server = server._replace(model=server.model._replace(models=models))
   weights = clients[0].weights._replace(trainable=[models[0][:, None]])
-  client = clients[0]._replace(weights=weights, start=np.array(theta, np.float32))
+  client = clients[0]._replace(
+    weights=weights, start=np.float32(theta), affinity=np.float32(affinity)
+  )
   data = {**linear.data(([0, 1, 0], 1)), 'validation': linear.examples([[1, 0, 0]], [0])}
   after, (new,), _, (metrics,) = process.next(server, [client], [data])
   return after, new, metrics
 
 
 def test_mixing_and_one_step_worked_by_hand():
-  after, new, metrics = one_round(three_weights(), MODELS, [4, 0, 0])
+  after, new, metrics = one_round(three_weights(), MODELS, [4, 0, 0], [0, 0.5, 0, 2])
   # Validation losses ½ (4, 2, 0, 1, 5)²: 8 at θ, then 2, 0, ½, 12.5; distances 2, 4, 3, 1.
   # Slopes 6/2 = 3, 8/4 = 2, 7.5/3 = 2.5, negative; their sum 7.5: ω = 6/15, 4/15, 5/15, 0.
   # θ = (6 · 2 + 4 · 0 + 5 · 1)/15 = 17/15; the step adds 0.1 to the second weight.
   np.testing.assert_allclose(new.start, [17 / 15, 0, 0], rtol=1e-6)
   np.testing.assert_allclose(new.weights.trainable[0][:, 0], [17 / 15, 0.1, 0], rtol=1e-6)
-  np.testing.assert_allclose(new.affinity, [0, 4 / 15, 5 / 15, 0], rtol=1e-6)
+  np.testing.assert_allclose(new.affinity, [0, 0.5 + 4 / 15, 5 / 15, 2], rtol=1e-6)
   np.testing.assert_array_equal(after.model.models[0], new.weights.trainable[0][:, 0])
   np.testing.assert_array_equal(after.model.models[1:], MODELS[1:])
   assert metrics['num_gaining'] == 2
