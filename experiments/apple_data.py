@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+import image_sets
 import numpy as np
 import tensorflow as tf
 
@@ -44,12 +45,10 @@ def read(name: str, data_dir: str | None, medmnist_name: str) -> datasets.Arrays
     FileNotFoundError: The data are not there; says how to get them.
     ValueError: A file is damaged, or an image has several labels.
   """
-  if name == 'digits':
-    arrays = datasets.read_digits()
-  elif name == 'medmnist':
+  if name == 'medmnist':
     arrays = datasets.read_medmnist(medmnist_name, data_dir)
   else:
-    arrays = getattr(datasets, f'read_{name}')(data_dir)
+    arrays = image_sets.read(name, data_dir)
   if arrays.y_train.ndim != 1:
     raise ValueError(
       'The partitions need one class per image; choose another set. '
@@ -101,7 +100,9 @@ def clients(
     validation_share: Share of each client's training data that is kept for validation.
     seed: Seed of the partition and of what is kept.
   """
-  plan = PARTITIONS[kind](num_classes=num_classes(arrays), num_clients=num_clients, seed=seed)
+  plan = PARTITIONS[kind](
+    num_classes=image_sets.num_classes(arrays), num_clients=num_clients, seed=seed
+  )
   train, test = partition.federate(plan, *arrays)
   if not validation_share:
     return Clients(train, None, test)
@@ -109,15 +110,10 @@ def clients(
   return Clients(train, validation, test)
 
 
-def num_classes(arrays: datasets.Arrays) -> int:
-  """Classes are 0 … num_classes − 1."""
-  return int(arrays.y_train.max()) + 1
-
-
 def network(arrays: datasets.Arrays) -> Callable[[], tf.keras.Model]:
   """The paper's network, 5×5×20 – pool – 5×5×50 – pool – dense 500; a perceptron for digits."""
   shape = arrays.x_train.shape[1:]
-  common = {'input_shape': shape, 'num_classes': num_classes(arrays)}
+  common = {'input_shape': shape, 'num_classes': image_sets.num_classes(arrays)}
   # Two convolutions need more than the eight pixels of a digit's side.
   if min(shape[:2]) < 16:
     return functools.partial(models.mlp, **common)

@@ -177,14 +177,9 @@ def communication(results: Results) -> dict[str, str]:
     results: A run for each seed; they send alike, and all clients take part in every round.
   """
   summary = results[0].summary
-  models = {way: summary[f'models_{way}_per_round'] for way in _WAYS}
-  # Runs that were kept from before models were counted have none.
-  shares = {
-    way: '–' if sent is None else f'{sent / summary["num_clients"]:.2f}'
-    for way, sent in models.items()
-  }
+  clients = summary['num_clients']
   return {
-    **{f'models {way}': share for way, share in shares.items()},
+    **{f'models {way}': f'{summary[f"models_{way}_per_round"] / clients:.2f}' for way in _WAYS},
     **{f'bytes {way}': f'{summary[f"bytes_{way}_per_round"]:.0f}' for way in _WAYS},
   }
 

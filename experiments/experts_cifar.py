@@ -27,6 +27,7 @@ import common
 import experts_data
 import experts_flags
 import experts_presets
+import image_sets
 from absl import flags
 
 FLAGS = flags.FLAGS
@@ -83,14 +84,14 @@ FLAGS.set_default('validation_share', 0.2)
 def main() -> None:
   """Loads, runs and reports."""
   preset = experts_flags.start(PRESETS)
-  arrays = experts_data.read(FLAGS.dataset, FLAGS.data_dir)
+  arrays = image_sets.read(FLAGS.dataset, FLAGS.data_dir)
 
   def deal(fraction: float | None, seed: int) -> experts_data.Clients:
     assert fraction is not None
     return experts_data.label_skew(arrays, fraction=fraction, seed=seed, **experts_flags.dealing())
 
   experts_flags.run_studies(
-    experts_flags.setting(deal, FLAGS.majority_fraction, experts_data.num_classes(arrays), preset)
+    experts_flags.setting(deal, FLAGS.majority_fraction, image_sets.num_classes(arrays), preset)
   )
 
 

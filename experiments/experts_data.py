@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
+import image_sets
 
 from tffpers import datasets
 from tffpers.datasets import partition
@@ -32,23 +32,6 @@ class Clients(NamedTuple):
 Deal = Callable[[float | None, int], Clients]
 
 
-def read(name: str, data_dir: str | None) -> datasets.Arrays:
-  """A whole data set with pixels in [0, 1].
-
-  Args:
-    name: `digits`, `mnist`, `fashion_mnist` or `cifar10`.
-    data_dir: Folder of its own files; None for where its package keeps them.
-  """
-  if name == 'digits':
-    return datasets.read_digits()
-  return getattr(datasets, f'read_{name}')(data_dir)
-
-
-def num_classes(arrays: datasets.Arrays) -> int:
-  """Classes are 0 … num_classes − 1."""
-  return int(max(arrays.y_train.max(), arrays.y_test.max())) + 1
-
-
 def label_skew(
   arrays: datasets.Arrays,
   *,
@@ -71,7 +54,10 @@ def label_skew(
     seed: Of the classes, the rows and what is kept.
   """
   plan = partition.majority_classes(
-    num_classes=num_classes(arrays), num_clients=num_clients, fraction=fraction, seed=seed
+    num_classes=image_sets.num_classes(arrays),
+    num_clients=num_clients,
+    fraction=fraction,
+    seed=seed,
   )
   train, test = (
     partition.as_clients(x, y, plan.deal(y, num_examples=number))
@@ -104,7 +90,7 @@ def rotated(
     seed: Of the draw, the parts and what is kept.
   """
   half = num_clients // 2
-  kept = _drawn(arrays, num_train * half, num_test * half, seed)
+  kept = image_sets.subset(arrays, num_train * half, num_test * half, seed)
   plan = partition.groups(num_clients=num_clients, num_groups=len(ANGLES), seed=seed)
   train, test = (
     partition.rotate(data, plan.by_client(ANGLES)) for data in partition.federate(plan, *kept)
@@ -147,24 +133,12 @@ def unequal(
     validation_share: Share of the training rows that is kept.
     seed: Of the draw, the shares and what is kept.
   """
-  kept = _drawn(arrays, num_train * num_clients, num_test * num_clients, seed)
+  kept = image_sets.subset(arrays, num_train * num_clients, num_test * num_clients, seed)
   plan = partition.dirichlet(
-    num_classes=num_classes(arrays), num_clients=num_clients, alpha=1.0, seed=seed
+    num_classes=image_sets.num_classes(arrays), num_clients=num_clients, alpha=1.0, seed=seed
   )
   train, test = partition.federate(plan, *kept)
   return _held_out(train, test, {}, validation_share, seed)
-
-
-def _drawn(arrays: datasets.Arrays, num_train: int, num_test: int, seed: int) -> datasets.Arrays:
-  random = np.random.default_rng([seed, _SUBSET])
-  kept: list[np.ndarray] = []
-  for x, y, number in (
-    (arrays.x_train, arrays.y_train, num_train),
-    (arrays.x_test, arrays.y_test, num_test),
-  ):
-    rows = np.sort(random.permutation(len(y))[:number])
-    kept += [x[rows], y[rows]]
-  return datasets.Arrays(*kept)
 
 
 def _held_out(

@@ -20,6 +20,7 @@ import common
 import experts_data
 import experts_flags
 import experts_presets
+import image_sets
 from absl import flags
 
 FLAGS = flags.FLAGS
@@ -88,13 +89,13 @@ def _writers(fraction: float | None, seed: int) -> experts_data.Clients:
 
 
 def _stand_in() -> tuple[experts_data.Deal, int]:
-  arrays = experts_data.read(FLAGS.dataset, FLAGS.data_dir)
+  arrays = image_sets.read(FLAGS.dataset, FLAGS.data_dir)
 
   def deal(fraction: float | None, seed: int) -> experts_data.Clients:
     del fraction
     return experts_data.unequal(arrays, seed=seed, **experts_flags.dealing())
 
-  return deal, experts_data.num_classes(arrays)
+  return deal, image_sets.num_classes(arrays)
 
 
 if __name__ == '__main__':

@@ -8,10 +8,11 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tffpers import algorithms, datasets, process
+from tffpers import algorithms, process
 from tffpers.keras import models
 
 Build = Callable[..., process.PersonalizedProcess]
+ElementSpec = tuple[tf.TensorSpec, tf.TensorSpec]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,21 +103,19 @@ METHODS = {
 RUNS = tuple(dict.fromkeys(method.run for method in METHODS.values()))
 
 
-def builders(
-  train: datasets.FederatedDataset, num_classes: int, values: Values
-) -> Mapping[str, Build]:
+def builders(element_spec: ElementSpec, num_classes: int, values: Values) -> Mapping[str, Build]:
   """What builds the process of each run; `clusters` is `ifca` without a second phase.
 
   Args:
-    train: The clients' training data, for their types.
+    element_spec: `(x, y)` specs of one example.
     num_classes: Number of classes.
     values: Hyper-parameters.
   """
   shared: dict[str, Any] = {
-    'model_fn': network(train, num_classes, values, 'cluster'),
+    'model_fn': network(element_spec, num_classes, values, 'cluster'),
     'loss_fn': tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     'metrics_fn': lambda: [tf.keras.metrics.SparseCategoricalAccuracy('accuracy')],
-    'element_spec': train.element_spec,
+    'element_spec': element_spec,
     'optimizer': tff.learning.optimizers.build_sgdm(values.client_learning_rate),
     'epochs': values.epochs,
     'batch_size': values.batch_size,
@@ -126,8 +125,8 @@ def builders(
   experts = functools.partial(
     algorithms.build_adaptive_experts,
     **shared,
-    gate_model_fn=network(train, values.num_models + 1, values, 'gate'),
-    local_model_fn=network(train, num_classes, values, 'local'),
+    gate_model_fn=network(element_spec, values.num_models + 1, values, 'gate'),
+    local_model_fn=network(element_spec, num_classes, values, 'local'),
     local_optimizer=adamw(values.local_learning_rate, weight_decay=values.local_decay),
     gate_optimizer=adamw(values.gate_learning_rate, weight_decay=values.gate_decay),
     num_models=values.num_models,
@@ -152,17 +151,17 @@ def builders(
 
 
 def network(
-  train: datasets.FederatedDataset, num_outputs: int, values: Values, part: str
+  element_spec: ElementSpec, num_outputs: int, values: Values, part: str
 ) -> Callable[[], tf.keras.Model]:
   """Builds the paper's network for a part; a perceptron for images as small as digits.
 
   Args:
-    train: For the shape of an image.
+    element_spec: For the shape of an image.
     num_outputs: Classes or experts.
     values: Hyper-parameters.
     part: `cluster`, `local` or `gate`.
   """
-  shape = train.element_spec[0].shape
+  shape = element_spec[0].shape
   filters, hidden, dropout = (
     getattr(values, f'{part}_{name}') for name in ('filters', 'hidden', 'dropout')
   )

@@ -25,6 +25,7 @@ import common
 import experts_data
 import experts_flags
 import experts_presets
+import image_sets
 from absl import flags
 
 FLAGS = flags.FLAGS
@@ -86,14 +87,14 @@ FLAGS.set_default('study', ['rotations'])
 def main() -> None:
   """Loads, runs and reports."""
   preset = experts_flags.start(PRESETS)
-  arrays = experts_data.read(FLAGS.dataset, FLAGS.data_dir)
+  arrays = image_sets.read(FLAGS.dataset, FLAGS.data_dir)
 
   def deal(fraction: float | None, seed: int) -> experts_data.Clients:
     del fraction
     return experts_data.rotated(arrays, seed=seed, **experts_flags.dealing())
 
   experts_flags.run_studies(
-    experts_flags.setting(deal, None, experts_data.num_classes(arrays), preset)
+    experts_flags.setting(deal, None, image_sets.num_classes(arrays), preset)
   )
 
 

@@ -17,8 +17,6 @@ import optuna
 import study_reports
 from experts_setting import Setting
 
-from tffpers import simulation
-
 Space = Mapping[str, Callable[[optuna.Trial, str], float]]
 
 
@@ -164,16 +162,8 @@ def measure(
   """
   seed = setting.seeds[0]
   data = setting.deal(setting.fraction, seed)
-  result = simulation.run(
-    experts_methods.builders(data.train, setting.num_classes, values)[run](),
-    data.train,
-    test_data=data.validation,
-    validation_data=data.validation,
-    rounds=values.rounds,
-    clients_per_round=simulation.clients_of_fraction(setting.client_fraction, len(data.train)),
-    evaluate_every=values.rounds,
-    seed=seed,
-    progress=setting.progress,
+  result = setting.simulate(
+    run, values, data, seed, test_data=data.validation, evaluate_every=values.rounds
   )
   return {key: row for key, row in result.clients.items() if row['num_test']}
 

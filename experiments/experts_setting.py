@@ -47,9 +47,6 @@ class Setting:
   description: str
   dataset: str
   progress: bool = True
-  _built: dict[Any, process.PersonalizedProcess] = dataclasses.field(
-    default_factory=dict, init=False, repr=False
-  )
 
   def caption(self, note: str) -> str:
     """One line that says what a table or figure was made from."""
@@ -86,25 +83,46 @@ class Setting:
     data = self.deal(fraction, data_seed)
     name = self._name(run, seed, values, fraction, data_seed)
     print(name, flush=True)
-    if (run, values) not in self._built:
-      # Tracing takes longer than a small run: all seeds and fractions share it.
-      build = experts_methods.builders(data.train, self.num_classes, values)[run]
-      self._built[run, values] = build()
-    return simulation.run(
-      self._built[run, values],
-      data.train,
+    return self.simulate(
+      run,
+      values,
+      data,
+      seed,
       test_data=data.test,
+      evaluate_every=self.evaluate_every,
+      output_dir=self.folder / 'runs' / name,
+      resume=True,
+      client_history=[] if run == 'fed_avg' else ['picked'],
+    )
+
+  def simulate(
+    self,
+    run: str,
+    values: experts_methods.Values,
+    data: experts_data.Clients,
+    seed: int,
+    **options: Any,
+  ) -> simulation.Result:
+    """Runs a method on clients' data with the setting's share of clients.
+
+    Args:
+      run: A key of `experts_methods.builders`.
+      values: Hyper-parameters.
+      data: The clients' data.
+      seed: Of the run.
+      **options: More arguments of `simulation.run`, the test data among them.
+    """
+    return simulation.run(
+      _built(run, data.train.element_spec, self.num_classes, values),
+      data.train,
       validation_data=data.validation,
       rounds=values.rounds,
       clients_per_round=simulation.clients_of_fraction(self.client_fraction, len(data.train)),
-      evaluate_every=self.evaluate_every,
       seed=seed,
-      output_dir=self.folder / 'runs' / name,
-      resume=True,
       progress=self.progress,
       method=run,
       dataset=self.dataset,
-      client_history=[] if run == 'fed_avg' else ['picked'],
+      **options,
     )
 
   def accuracies(self, method: str, seed: int, **changes: float) -> tuple[np.ndarray, np.ndarray]:
@@ -143,3 +161,11 @@ class Setting:
     if data_seed != seed:
       parts.append(f'data{data_seed}')
     return '_'.join(parts)
+
+
+@functools.lru_cache(maxsize=8)
+def _built(
+  run: str, element_spec: Any, num_classes: int, values: experts_methods.Values
+) -> process.PersonalizedProcess:
+  """Tracing takes longer than a small run: all seeds and fractions share a process."""
+  return experts_methods.builders(element_spec, num_classes, values)[run]()

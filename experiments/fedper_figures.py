@@ -11,7 +11,8 @@ import common
 import fedper_methods
 import tensorflow as tf
 from absl import flags
-from fedper_studies import Case, Setting, compare, subset
+from fedper_studies import Case, Setting, compare
+from image_sets import subset
 
 from tffpers import datasets, runtime
 from tffpers import keras as tffpers_keras

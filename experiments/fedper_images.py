@@ -18,9 +18,9 @@ import environment  # isort: skip  # noqa: F401
 
 import common
 import fedper_figures
+import image_sets
 from absl import flags
 
-from tffpers import datasets
 from tffpers.keras import models
 
 FLAGS = flags.FLAGS
@@ -57,17 +57,10 @@ common.define_presets(PRESETS, 'quick')
 flags.DEFINE_enum('dataset', None, ['digits', 'fashion_mnist', 'mnist'], 'Which images.')
 
 
-def read() -> datasets.Arrays:
-  """The whole data set."""
-  if FLAGS.dataset == 'digits':
-    return datasets.read_digits()
-  return getattr(datasets, f'read_{FLAGS.dataset}')(FLAGS.data_dir)
-
-
 def main() -> None:
   """Loads, runs and reports."""
   common.apply_preset(PRESETS, FLAGS.preset)
-  arrays = read()
+  arrays = image_sets.read(FLAGS.dataset, FLAGS.data_dir)
   shape = arrays.x_train.shape[1:]
   # Two convolutions need more than the eight pixels of a digit's side.
   model_fn = (

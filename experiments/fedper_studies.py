@@ -9,7 +9,7 @@ import fedper_methods
 import numpy as np
 import study_reports
 
-from tffpers import datasets, metrics, simulation
+from tffpers import metrics, simulation
 
 STATISTICS = ('mean', 'weighted', 'std', 'p5', 'p10', 'p50', 'p90', 'worst10_mean')
 
@@ -161,25 +161,3 @@ def _draw(
     panels.setdefault(panel, {})[case.label] = rounds, mean
     bands.setdefault(panel, {})[case.label] = mean - spread, mean + spread
   study_reports.draw(setting.folder, study, panels, caption, xlabel='round', bands=bands)
-
-
-def subset(
-  arrays: datasets.Arrays, num_train: int | None, num_test: int | None, seed: int
-) -> datasets.Arrays:
-  """Random rows of both splits; None keeps all.
-
-  Args:
-    arrays: A whole data set.
-    num_train: Training rows to keep.
-    num_test: Test rows to keep.
-    seed: Seed of the draw.
-  """
-  random = np.random.default_rng([seed, 11])
-  kept = []
-  for x, y, number in (
-    (arrays.x_train, arrays.y_train, num_train),
-    (arrays.x_test, arrays.y_test, num_test),
-  ):
-    rows = np.sort(random.permutation(len(y))[:number])
-    kept += [x[rows], y[rows]]
-  return datasets.Arrays(*kept)

@@ -2,27 +2,14 @@
 
 import csv
 import functools
-import importlib
-import pathlib
+from importlib import import_module as module
 
-import matplotlib.image
 import numpy as np
 import pytest
+from written import assert_picture, table
 
 from tffpers import datasets, metrics, runtime
 from tffpers.keras import models
-
-EXPERIMENTS = pathlib.Path(__file__).parents[2] / 'experiments'
-
-
-@pytest.fixture(autouse=True)
-def scripts(monkeypatch):
-  """The scripts import each other as plain modules."""
-  monkeypatch.syspath_prepend(str(EXPERIMENTS))
-
-
-def module(name: str):
-  return importlib.import_module(name)
 
 
 def history(*accuracies, sizes, validated=()):
@@ -162,18 +149,6 @@ def setting(folder):
     dataset='digits',
     progress=False,
   )
-
-
-def table(folder, name):
-  caption, *lines = (folder / f'{name}.csv').read_text(encoding='utf-8').splitlines()
-  assert caption.endswith('Command: python x.py')
-  assert (folder / f'{name}.md').read_text(encoding='utf-8').startswith(caption[2:])
-  return list(csv.DictReader(lines))
-
-
-def assert_picture(path):
-  picture = matplotlib.image.imread(path)
-  assert picture.std() > 0.01
 
 
 def test_methods_study_measures_all_nine_and_repeats_no_run(setting, folder):

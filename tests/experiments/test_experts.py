@@ -2,29 +2,15 @@
 
 import csv
 import dataclasses
-import importlib
-import pathlib
+from importlib import import_module as module
 
-import matplotlib.image
 import numpy as np
 import optuna
 import pytest
 import tensorflow as tf
+from written import assert_picture, table
 
 from tffpers import datasets, runtime
-
-EXPERIMENTS = pathlib.Path(__file__).parents[2] / 'experiments'
-
-
-@pytest.fixture(autouse=True)
-def scripts(monkeypatch):
-  """The scripts import each other as plain modules."""
-  monkeypatch.syspath_prepend(str(EXPERIMENTS))
-
-
-def module(name: str):
-  return importlib.import_module(name)
-
 
 SMALL = {'num_clients': 4, 'num_train': 60, 'num_test': 30, 'validation_share': 0.2, 'seed': 1}
 
@@ -56,7 +42,7 @@ def test_b15_train_validation_and_test_share_no_example():
 
 def test_label_skew_holds_the_fraction_exactly():
   data = module('experts_data')
-  digits = data.read('digits', None)
+  digits = module('image_sets').read('digits', None)
   clients = data.label_skew(digits, fraction=0.8, **SMALL)
   for key in clients.train.client_ids:
     labels = np.concatenate([part.load(key)[1] for part in (clients.train, clients.validation)])
@@ -67,7 +53,7 @@ def test_label_skew_holds_the_fraction_exactly():
 
 def test_rotated_clients_are_half_upside_down():
   data = module('experts_data')
-  clients = data.rotated(data.read('digits', None), **SMALL)
+  clients = data.rotated(module('image_sets').read('digits', None), **SMALL)
   assert clients.groups == {'0': 0, '1': 0, '2': 1, '3': 1}
   upright = {row for part in clients[:3] for key in '01' for row in rows_of(part)[key]}
   turned = {
@@ -151,7 +137,7 @@ def make_setting(folder, *, grouped=False, **changes):
   """Digits at four clients, networks with one small layer, two rounds."""
   runtime.use('in_process')
   data = module('experts_data')
-  digits = data.read('digits', None)
+  digits = module('image_sets').read('digits', None)
 
   def deal(fraction, seed):
     arguments = {**SMALL, 'seed': seed}
@@ -173,16 +159,6 @@ def make_setting(folder, *, grouped=False, **changes):
     dataset='digits',
     progress=False,
   )
-
-
-def table(folder, name):
-  caption, *lines = (folder / f'{name}.csv').read_text(encoding='utf-8').splitlines()
-  assert caption.endswith('Command: python x.py')
-  return list(csv.DictReader(lines))
-
-
-def assert_picture(path):
-  assert matplotlib.image.imread(path).std() > 0.01
 
 
 def test_studies_of_label_skew_measure_all_methods_and_share_runs(tmp_path):

@@ -1,10 +1,10 @@
 import csv
 import functools
-import importlib
 import os
 import pathlib
 import subprocess
 import sys
+from importlib import import_module as module
 
 import matplotlib.image
 import numpy as np
@@ -16,16 +16,6 @@ from tffpers import algorithms, datasets, runtime
 from tffpers.keras import metrics, models
 
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / 'experiments'
-
-
-@pytest.fixture(autouse=True)
-def scripts(monkeypatch):
-  """The scripts import each other as plain modules."""
-  monkeypatch.syspath_prepend(str(EXPERIMENTS))
-
-
-def module(name: str):
-  return importlib.import_module(name)
 
 
 def measured():

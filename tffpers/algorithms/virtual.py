@@ -26,7 +26,7 @@ import tensorflow_probability as tfp
 
 from tffpers import client_loop, factors, gaussians, inspection, modelling
 from tffpers import process as process_lib
-from tffpers.algorithms import exact_sum, placement, shares, template, virtual_client
+from tffpers.algorithms import placement, shares, sums, template, virtual_client
 from tffpers.algorithms import virtual_network as networks
 from tffpers.algorithms.virtual_settings import Settings, prior_shares
 from tffpers.gaussians import Natural
@@ -160,7 +160,7 @@ def build_virtual(
     'aggregator': type(aggregator).__name__,
   }
   if isinstance(aggregator, tff.aggregators.SumFactory):
-    aggregator = exact_sum.ExactSum()
+    aggregator = sums.ExactSum()
   return placement.build(
     _algorithm(settings),
     spec,

@@ -23,10 +23,11 @@ from tffpers.simulation import summary as summary_lib
 
 
 class _Position(NamedTuple):
-  """Where a run is: what was measured and the server's state."""
+  """Where a run is: what was measured, the server's state, and whether the run is to end."""
 
   progress: store_lib.Progress
   server: Any
+  ended: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,24 +88,22 @@ class Run:
     progress, server = self.store.progress(), self.store.server_state()
     if progress.round > last:
       raise ValueError(f'The run has {progress.round} rounds already. Received: rounds={last}')
-    if progress.round < last and not self._finished(server):
+    ended = self._ends(progress.round, server)
+    if not ended:
       # An earlier, shorter run evaluated its own last round.
       self.store.drop_rows(r['round'] for r in progress.history if r['round'] % self._every)
       progress = self.store.progress()
-    return _Position(progress, server)
+    return _Position(progress, server, ended)
 
   def _needs_work(self, position: _Position) -> bool:
-    number = position.progress.round
-    if not self._is_last(number, position.server):
+    if not position.ended:
       return True
-    return self.folder is not None and reports.finished_rounds(self.folder) != number
+    finished = position.progress.round
+    return self.folder is not None and reports.finished_rounds(self.folder) != finished
 
-  def _is_last(self, number: int, server: Any) -> bool:
-    return number == self.config['rounds'] or self._finished(server)
-
-  def _finished(self, server: Any) -> bool:
+  def _ends(self, number: int, server: Any) -> bool:
     finished = self.population.process.finished
-    return finished is not None and bool(finished(server))
+    return number == self.config['rounds'] or (finished is not None and bool(finished(server)))
 
   @property
   def _every(self) -> int:
@@ -125,17 +124,15 @@ class Run:
       file=sys.stderr,
       disable=not progress_bar,
     ) as bar:
-      for number in range(position.progress.round + 1, last + 1):
-        if self._finished(position.server):
-          break
-        position = self._round(position, number)
+      while not position.ended:
+        rows = len(position.progress.history)
+        position = self._round(position)
         yield position
-        row = position.progress.history[-1] if position.progress.history else None
-        if row and row['round'] == number:
+        for row in position.progress.history[rows:]:
           bar.set_postfix_str(_postfix(row), refresh=False)
           if events:
             events.release(row)
-          if number < last:
+          if not position.ended:
             self._write(position.progress)
         bar.update()
 
@@ -145,22 +142,23 @@ class Run:
     every = self.config['personalize_every']
     return every is not None and number % every == 0
 
-  def _round(self, position: _Position, number: int) -> _Position:
-    before, server = position
+  def _round(self, position: _Position) -> _Position:
+    before, server, _ = position
+    number = before.round + 1
     started = time.perf_counter()
     outcome = rounds_lib.play(
       states_lib.States(self.population, self.store, server), list(self.sample_fn(number)), number
     )
     seconds = time.perf_counter() - started
     progress = records_lib.after_round(before, outcome, seconds, self.client_history)
-    is_last = self._is_last(number, outcome.server)
-    if is_last or number % self._every == 0:
-      progress = self._evaluated(progress, outcome, is_last)
+    ended = self._ends(number, outcome.server)
+    if ended or number % self._every == 0:
+      progress = self._evaluated(progress, outcome, ended)
     self.store.commit(progress, before, outcome.server, outcome.client_states)
-    return _Position(progress, outcome.server)
+    return _Position(progress, outcome.server, ended)
 
   def _evaluated(
-    self, progress: store_lib.Progress, outcome: rounds_lib.Outcome, is_last: bool
+    self, progress: store_lib.Progress, outcome: rounds_lib.Outcome, ended: bool
   ) -> store_lib.Progress:
     """With the round's row of the history and the clients' results in their records."""
     process, datasets = self.population.process, self.population.datasets
@@ -173,7 +171,7 @@ class Run:
       results = evaluation.evaluate(states, 'test')
       row |= history_lib.evaluated(results, process)
       often = self._personalizes_often(progress.round)
-      if process.personalize is not None and (is_last or often):
+      if process.personalize is not None and (ended or often):
         personalized = evaluation.evaluate(states, 'test', personalized=True)
         if often:
           columns = history_lib.evaluated(personalized, process)
