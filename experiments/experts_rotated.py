@@ -7,8 +7,8 @@ Isaksson et al., *Adaptive Expert Models for Personalization in Federated Learni
 
 runs on digits, which come with scikit-learn, and says for each seed whether IFCA puts every
 client on the cluster model of its rotation; --study=starts counts on how many random and
-balanced starts it does, --study=methods compares all methods, --study=choices draws who picks which model. The
-paper's setting, and the shorter one of the documentation on Debian's package
+balanced starts it does, --study=methods compares all methods, --study=choices draws who picks
+which model. The paper's setting, and the shorter one of the documentation on Debian's package
 dataset-fashion-mnist:
 
   python experiments/experts_rotated.py --preset=paper --study=rotations,methods,models

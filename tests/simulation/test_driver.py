@@ -274,6 +274,23 @@ def test_personalize_is_measured_at_the_end_and_not_stored():
   assert np.mean(losses) < np.mean(before)
 
 
+def test_what_personalize_tells_is_in_the_table_of_clients_and_its_traffic_in_the_summary(tmp_path):
+  data = toy_process.data()
+  result = run(
+    toy_process.build(personalize=True), data, rounds=1, clients_per_round=1, output_dir=tmp_path
+  )
+  for key, row in result.clients.items():
+    x, _ = data.load(key)
+    assert row['personalize_num_examples'] == len(x)
+    assert row['personalize_loss'] == pytest.approx(np.mean(x))
+  number = len(data)
+  expected = {'models_up': 1, 'models_down': 3, 'bytes_up': 8, 'bytes_down': 4}
+  traffic = {name: number * value for name, value in expected.items()}
+  assert result.summary['personalize_traffic'] == traffic
+  assert run(toy_process.build(), data, rounds=1).summary['personalize_traffic'] is None
+  assert 'personalize_loss' in (tmp_path / 'clients.csv').read_text()
+
+
 def test_personalize_every_gives_the_columns_of_those_rounds():
   process = toy_process.build(personalize=True)
   result = run(

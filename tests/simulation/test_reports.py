@@ -35,6 +35,7 @@ SUMMARY = [
   'bytes_up_per_round',
   'bytes_down_per_round',
   'seconds_per_round',
+  'personalize_traffic',
 ]
 CLIENTS = [
   'accuracy_mean',

@@ -24,37 +24,46 @@ def evaluate(states: states_lib.States, dataset: str, *, personalized: bool = Fa
       they need training data.
 
   Returns:
-    By client id: numbers by path, such as `client/accuracy`. The seed depends on the
-    run's seed and the client only, so evaluating twice gives the same numbers.
+    By client id: numbers by path, such as `client/accuracy`; those that `personalize` itself
+    tells are `personalize/<name>`. The seed depends on the run's seed and the client only,
+    so evaluating twice gives the same numbers.
   """
   process = states.population.process
   results: Results = {}
   for chunk in _chunks(states.population.with_data(dataset), process.client_state_type):
     data = states.population.data(process.evaluate, chunk, ('evaluate',), {'test': dataset})
-    current = dict(zip(data, states.of(list(data)), strict=True))
+    current, told = dict(zip(data, states.of(list(data)), strict=True)), {}
     if personalized:
-      current = _personalize(states, current)
+      current, told = _personalize(states, current)
     if current:
       values = process.evaluate(
         states.server, list(current.values()), [data[key] for key in current]
       )
       results.update(
-        (key, codec.scalars(value, process.evaluate.type_signature.result))
+        (key, codec.scalars(value, process.evaluate.type_signature.result) | told.get(key, {}))
         for key, value in zip(current, values, strict=True)
       )
   return results
 
 
-def _personalize(states: states_lib.States, current: dict[str, Any]) -> dict[str, Any]:
+def _personalize(
+  states: states_lib.States, current: dict[str, Any]
+) -> tuple[dict[str, Any], Results]:
+  """The clients' states after `personalize`, and what it tells of each."""
   population = states.population
   compute = population.process.personalize
   assert compute is not None, 'the process has no personalize'
   # Clients without training data too: the same clients as in the evaluation before it.
   data = population.data(compute, current, ('personalize',))
   if not data:
-    return {}
-  new, _ = compute(states.server, [current[key] for key in data], list(data.values()))
-  return dict(zip(data, new, strict=True))
+    return {}, {}
+  new, metrics = compute(states.server, [current[key] for key in data], list(data.values()))
+  metrics_type = compute.type_signature.result[1]
+  told = {
+    key: {f'personalize/{name}': n for name, n in codec.scalars(value, metrics_type).items()}
+    for key, value in zip(data, metrics, strict=True)
+  }
+  return dict(zip(data, new, strict=True)), told
 
 
 def _chunks(keys: list[str], state_type: tff.Type) -> Iterator[list[str]]:

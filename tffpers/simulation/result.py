@@ -75,9 +75,14 @@ def client_table(
       **{name: record.get(name, 0) for name in ('rounds', 'nonfinite', 'skipped')},
       'majority_share': record.get('majority_share'),
       **{_column(name): measured.get(name, float('nan')) for name in names},
-      **{f'personalized_{_column(name)}': value for name, value in personalized.items()},
+      **{_personalized_column(name): value for name, value in personalized.items()},
     }
   return table
+
+
+def _personalized_column(path: str) -> str:
+  own = path.startswith('personalize/')
+  return _column(path if own else f'personalized/{path}')
 
 
 def _column(path: str) -> str:

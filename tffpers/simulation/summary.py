@@ -62,7 +62,21 @@ def summarize(
       f'{name}_per_round': _per_round(totals, name, progress.round)
       for name in (*records_lib.TRAFFIC, 'seconds')
     },
+    'personalize_traffic': _personalize_traffic(personalized),
   }
+
+
+def _personalize_traffic(
+  personalized: Mapping[str, Mapping[str, int | float]],
+) -> dict[str, int | float] | None:
+  """Sums over the clients that personalised; None where there are none or they do not tell."""
+  told = [
+    {name: numbers.get(f'personalize/{name}') for name in records_lib.TRAFFIC}
+    for numbers in personalized.values()
+  ]
+  if not told or None in told[0].values():
+    return None
+  return {name: sum(numbers[name] for numbers in told) for name in records_lib.TRAFFIC}
 
 
 def _points(
