@@ -32,7 +32,8 @@ def evaluate(states: states_lib.States, dataset: str, *, personalized: bool = Fa
   results: Results = {}
   for chunk in _chunks(states.population.with_data(dataset), process.client_state_type):
     data = states.population.data(process.evaluate, chunk, ('evaluate',), {'test': dataset})
-    current, told = dict(zip(data, states.of(list(data)), strict=True)), {}
+    current = dict(zip(data, states.of(list(data)), strict=True))
+    told: Results = {}
     if personalized:
       current, told = _personalize(states, current)
     if current:

@@ -70,13 +70,11 @@ def _personalize_traffic(
   personalized: Mapping[str, Mapping[str, int | float]],
 ) -> dict[str, int | float] | None:
   """Sums over the clients that personalised; None where there are none or they do not tell."""
-  told = [
-    {name: numbers.get(f'personalize/{name}') for name in records_lib.TRAFFIC}
-    for numbers in personalized.values()
-  ]
-  if not told or None in told[0].values():
+  names = {name: f'personalize/{name}' for name in records_lib.TRAFFIC}
+  told = list(personalized.values())
+  if not told or not set(names.values()) <= set(told[0]):
     return None
-  return {name: sum(numbers[name] for numbers in told) for name in records_lib.TRAFFIC}
+  return {name: sum(numbers[path] for numbers in told) for name, path in names.items()}
 
 
 def _points(
