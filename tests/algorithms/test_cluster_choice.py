@@ -92,17 +92,62 @@ def test_b4_models_of_a_start_differ_and_the_first_is_that_of_a_single_model(spe
 
 
 def test_first_start_in_which_every_model_has_its_share_is_elected():
-  votes = np.zeros([cluster_start.NUM_STARTS, 2], np.float32)
-  votes[:] = [20, 0]
-  votes[3], votes[5], votes[7] = [14, 6], [7, 13], [10, 10]
+  votes = np.tile(np.array([20, 0, 0], np.float32), [cluster_start.NUM_STARTS, 1])
+  # Who is undecided counts among those of whom each model needs 35 %.
+  votes[2], votes[3], votes[5], votes[7] = [6, 6, 8], [14, 6, 0], [7, 12, 1], [10, 10, 0]
   number, balanced = cluster_start.elect(tf.constant(votes))
   assert (number, balanced) == (5, True)
 
 
 def test_without_a_balanced_start_the_least_uneven_one_is_elected():
-  votes = np.tile(np.array([20, 0, 0], np.float32), [cluster_start.NUM_STARTS, 1])
-  votes[3], votes[9] = [10, 6, 4], [18, 1, 1]
+  votes = np.tile(np.array([20, 0, 0, 0], np.float32), [cluster_start.NUM_STARTS, 1])
+  votes[3], votes[9] = [10, 6, 4, 0], [18, 1, 1, 0]
   number, balanced = cluster_start.elect(tf.constant(votes))
   assert (number, balanced) == (3, False)
-  votes[4] = [10, 5, 5]
+  votes[4] = [10, 5, 5, 0]
   assert cluster_start.elect(tf.constant(votes))[1]
+
+
+def constant_models(*outputs):
+  """Models that predict x times a number."""
+  models = []
+  for output in outputs:
+    model = tf.keras.Sequential(
+      [tf.keras.layers.Dense(1, use_bias=False, kernel_initializer='ones', input_shape=[1])]
+    )
+    model.set_weights([np.full([1, 1], output, np.float32)])
+    models.append(modelling.BoundModel(model, model.trainable_variables, [], None))
+  return models
+
+
+def ballot(models, x, y):
+  data = {'x': np.float32(x)[:, np.newaxis], 'y': np.float32(y)}
+  data = tf.nest.map_structure(tf.constant, data)
+  loss_fn = lambda y, prediction: tf.square(y - prediction[:, 0])  # noqa: E731
+  return list(
+    tf.function(
+      lambda: cluster_start.clearly_best(loss_fn, models, data), autograph=False
+    )().numpy()
+  )
+
+
+def test_a_model_is_clearly_best_by_more_than_three_standard_errors():
+  """Losses of predictions 0 and 1 on targets 0 and 1 differ by −1 or 1."""
+  models, x = constant_models(0, 1), [1] * 40
+  # 28 of 40 for the second: 16/40 = 0.40 < 3 · √((1 − 0.40²) / 39) = 0.4403.
+  assert ballot(models, x, [1] * 28 + [0] * 12) == [0, 0, 1]
+  # 29: 18/40 = 0.45 > 3 · √((1 − 0.45²) / 39) = 0.4290.
+  assert ballot(models, x, [1] * 29 + [0] * 11) == [0, 1, 0]
+  assert ballot(models, x, [0] * 40) == [1, 0, 0]
+
+
+def test_no_model_is_clearly_best_of_equal_ones_on_one_example_or_without_a_number():
+  assert ballot(constant_models(1, 1, 0), [1, 2], [1, 2]) == [0, 0, 0, 1]
+  assert ballot(constant_models(0, 1), [1], [1]) == [0, 0, 1]
+  assert ballot(constant_models(0, 1), [np.nan, 1], [1, 1]) == [0, 0, 0]
+  assert ballot(constant_models(0, 1), [], []) == [0, 0, 0]
+
+
+def test_the_clearly_best_of_three_is_better_than_each_of_the_others():
+  x = np.linspace(1, 2, 600)
+  assert ballot(constant_models(2, 1, 0), x, x) == [0, 1, 0, 0]

@@ -358,11 +358,11 @@ WORKED = {
   ),
   # Up the place and the weight; down which models are active, seed, voting and check.
   'ifca': (two_clusters(build_ifca), 12, [(1, 2, 20 + 8, 2 * 20 + 2 + 8 + 2)]),
-  # Besides the ballot on 50 starts of two models; candidates come down as a seed.
+  # Besides the ballot on 50 starts, for either model or none; candidates come down as a seed.
   'ifca_balanced': (
     two_clusters(build_ifca, initial_models='balanced'),
     12,
-    [(1, 0, 28 + 50 * 2 * 4, 12), (1, 2, 28 + 50 * 2 * 4, 2 * 20 + 12)],
+    [(1, 0, 28 + 50 * 3 * 4, 12), (1, 2, 28 + 50 * 3 * 4, 2 * 20 + 12)],
   ),
   # Besides the sum and the number of validation losses.
   'adaptive_experts': (

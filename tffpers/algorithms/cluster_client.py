@@ -66,9 +66,7 @@ def client_update(
   if settings.votes:
     ballot = tf.cond(
       sent.voting,
-      lambda: cluster_start.vote(
-        spec.loss_fn, settings.draw, models, sent.seed, train, data['seed']
-      ),
+      lambda: cluster_start.vote(spec.loss_fn, settings.draw, models, sent.seed, train),
       lambda: cluster_start.no_votes(settings.num_models),
     )
   received = clusters.receive(settings, sent)

@@ -141,7 +141,7 @@ class ClusterUpdate(NamedTuple):
     delta: `ModelWeights`, its change times the weight.
     weight: float32, examples n_k (Option II) or 1 (Option I); 0 if it does not count.
     score: float32[2], sum of validation losses and their number; () without stopping.
-    votes: float32[NUM_STARTS, J], its ballot; () if there is no vote. A ballot is for no
+    votes: float32[NUM_STARTS, J + 1], its ballot; () if there is no vote. A ballot is for no
       model: it travels at place 0, and the server adds up all places.
   """
 

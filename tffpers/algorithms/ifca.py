@@ -68,10 +68,11 @@ def build_ifca(
     clip_norm: Largest global norm of a local gradient; None does not clip.
     averaging: `models` (Option II) or `gradients` (Option I, see above).
     initial_models: `random`: J draws from J seeds. `balanced`: the first round trains
-      nothing; its clients upload which model of each of 50 candidate starts is their best
-      one, and training begins from the first start in which every model is the best one of
-      at least 0.7 / J of them (35 % of two), or else from the start whose least popular
-      model is the most popular. Metric `balanced` tells which it was; a random start often
+      nothing; its clients upload which model of each of 50 candidate starts is clearly their
+      best one (by more than 3 standard errors of the difference, see
+      `cluster_start.clearly_best`) or that none is, and training begins from the first start
+      in which every model is the best one of at least 0.7 / J of them (35 % of two), or else
+      from the start whose least popular model is the most popular. Metric `balanced` tells which it was; a random start often
       leaves a model to nobody for ever.
     server_optimizer: Applied to each model's averaged change as a pseudo-gradient; default
       SGD with rate 1.
