@@ -76,8 +76,6 @@ PRESETS = {
     **experts_presets.ACCEPTANCE,
     'epsilon': 0.2325,
     'initial_models': 'balanced',
-    # At 0.2 one cluster model soon is the better one for both rotations.
-    'client_learning_rate': 0.05,
   },
 }
 common.define_presets(PRESETS, 'quick')
