@@ -107,7 +107,8 @@ def _report(
     for label, (results, method) in found.items()
   ]
   study_reports.write_table(setting.folder, study, rows, setting.caption(note))
-  _draw(setting, study, found)
+  drawn = found if column == 'method' else {f'{column} = {k}': v for k, v in found.items()}
+  _draw(setting, study, drawn)
 
 
 def _draw(setting: Setting, study: str, found: Mapping[str, tuple[Results, Method]]) -> None:

@@ -25,7 +25,10 @@ flags.DEFINE_float(
 )
 flags.DEFINE_integer('seed', 1, 'Seed of everything that is drawn.')
 flags.DEFINE_string(
-  'output_dir', None, 'Folder for results, one subfolder per method; none writes nothing.'
+  'output_dir',
+  None,
+  'Folder for results: a subfolder per method, and none writes nothing; scripts with --study '
+  'need it for their tables and figures, beside runs/.',
 )
 flags.DEFINE_string(
   'data_dir', None, 'Folder of the data set’s own files; see the script’s description.'
@@ -41,7 +44,9 @@ flags.DEFINE_float(
   lower_bound=0,
   upper_bound=0.9,
 )
-flags.DEFINE_bool('resume', False, 'Continue the runs found in --output_dir.')
+flags.DEFINE_bool(
+  'resume', False, 'Continue the runs found in --output_dir; --study does so in any case.'
+)
 flags.DEFINE_bool('traceback', False, 'Show the traceback of an error.')
 flags.DEFINE_bool('progress', True, 'Show a progress bar (--noprogress hides it).')
 

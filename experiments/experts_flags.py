@@ -47,7 +47,12 @@ def _list(name: str, known: Sequence[str] | None, default: list[str] | None, tex
 
 
 _list('study', list(STUDIES), ['methods'], 'Which: ' + '; '.join(map(': '.join, STUDIES.items())))
-_list('method', list(experts_methods.METHODS), list(experts_methods.METHODS), 'What is compared.')
+_list(
+  'method',
+  list(experts_methods.METHODS),
+  list(experts_methods.METHODS),
+  'What is compared; a name with a comma in quotes: --method=\'IFCA,"mixture, ε = 0"\'.',
+)
 _list('fractions', None, ['.2', '.4', '.6', '.8', '1'], 'Values of p of fractions and choices.')
 _list('models', None, ['1', '2', '3', '4', '5', '6'], 'Values of J of the models study.')
 _list('epsilons', None, ['.1', '.25', '.5', '1'], 'Values of ε of the epsilon study.')
@@ -66,15 +71,19 @@ flags.DEFINE_integer(
   'model_patience', 0, 'Checks after which a cluster model stops; 0 never stops.', lower_bound=0
 )
 flags.DEFINE_integer('personal_epochs', None, 'Most passes of the second phase.', lower_bound=1)
-flags.DEFINE_integer('patience', None, 'Passes without progress that end it.', lower_bound=1)
+flags.DEFINE_integer(
+  'patience', None, 'Passes of the second phase without progress that end it.', lower_bound=1
+)
 flags.DEFINE_bool('train_experts', None, 'Train copies of the experts with the gate.')
 for part in ('cluster', 'local', 'gate'):
   if part != 'cluster':
-    flags.DEFINE_float(f'{part}_learning_rate', None, 'AdamW’s rate.', lower_bound=0)
-  flags.DEFINE_float(f'{part}_decay', None, 'Weight decay.', lower_bound=0)
-  flags.DEFINE_list(f'{part}_filters', None, 'Channels of the convolutions.')
-  flags.DEFINE_list(f'{part}_hidden', None, 'Units of the hidden dense layers.')
-  flags.DEFINE_float(f'{part}_dropout', None, 'Dropout of those layers.', 0.0, 0.99)
+    flags.DEFINE_float(
+      f'{part}_learning_rate', None, f'AdamW’s rate, {part} network.', lower_bound=0
+    )
+  flags.DEFINE_float(f'{part}_decay', None, f'Weight decay, {part} network.', lower_bound=0)
+  flags.DEFINE_list(f'{part}_filters', None, f'Channels of the {part} network’s convolutions.')
+  flags.DEFINE_list(f'{part}_hidden', None, f'Units of the {part} network’s hidden layers.')
+  flags.DEFINE_float(f'{part}_dropout', None, f'Dropout of the {part} network.', 0.0, 0.99)
 
 
 def values() -> experts_methods.Values:
@@ -172,4 +181,5 @@ def run_studies(given: Setting) -> None:
     elif study == 'starts' and grouped:
       experts_studies.starts(given, FLAGS.num_starts)
     else:
-      sys.exit(f'--study={study} is for another of the scripts.')
+      other = 'experts_cifar.py' if study == 'fractions' else 'experts_rotated.py'
+      sys.exit(f'--study={study} is for another script, {other}. Received: --study={study}')

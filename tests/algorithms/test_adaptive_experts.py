@@ -180,6 +180,73 @@ def test_b5_validation_data_do_not_change_the_choice():
   toy.assert_equal(*picks)
 
 
+def not_a_number(rows):
+  """The examples with one NaN among the features."""
+  x = rows['x'].copy()
+  x[0, 0] = np.nan
+  return {**rows, 'x': x}
+
+
+@pytest.mark.parametrize('broken', ['train', 'validation'])
+def test_a_model_stops_also_where_training_or_its_validation_loss_is_no_number(broken):
+  """The score is that of the model as it was sent; the loss of one that has none is no better."""
+  process = adaptive(num_models=1, patience=1)
+  server, clients = toy.start(process, [10])
+  for r in range(3):
+    data = toy.completed(process.next, 0, toy.train_data(0, 10, r))
+    if broken == 'train' or r > 0:
+      data[broken] = not_a_number(data[broken])
+    server, clients, metrics, _ = process.next(server, clients, [data])
+  assert metrics['num_active'] == 0
+  assert np.isfinite(server.model.stopping.score).all()
+  assert all(np.isfinite(t).all() for t in server.model.models.trainable)
+
+
+def test_a_client_whose_loss_becomes_no_number_does_not_make_its_model_look_better():
+  process = adaptive(num_models=1, patience=9)
+  server, clients, history = play(process, 1)
+  before = history[0][0].model.stopping.score
+  data = [toy.completed(process.next, i, toy.train_data(i, n, 1)) for i, n in enumerate(SIZES)]
+  data[0]['validation'] = not_a_number(data[0]['validation'])
+  server, *_ = process.next(server, clients, data)
+  np.testing.assert_array_equal(server.model.stopping.score, before)
+  assert server.model.stopping.waited.tolist() == [1]
+
+
+def test_validation_data_without_a_number_count_as_none(personalized):
+  process, server, clients, _, _ = personalized
+  broken = not_a_number(toy.examples(200, 6))
+  new, metrics = personalize(process, server, clients, validation=broken)
+  none, expected = personalize(process, server, clients, validation=toy.examples(200, 0))
+  toy.assert_equal((new, metrics), (none, expected))
+  assert [m['local_num_epochs'] for m in metrics] == [6] * 3
+  assert np.isnan([m['local_validation_loss'] for m in metrics]).all()
+
+
+def test_a_client_without_data_has_one_best_model_whoever_asks(personalized):
+  process, server, clients, _, _ = personalized
+  nothing = {name: toy.examples(1, 0) for name in ('train', 'validation')}
+  _, metrics = personalize(process, server, clients, **nothing)
+  data = [
+    toy.completed(process.evaluate, i, {**toy.held_out(i, 9), **nothing})
+    for i in range(len(clients))
+  ]
+  results = process.evaluate(server, clients, data)
+  for told, measured in zip(metrics, results, strict=True):
+    assert told['best'].tolist() == [measured['ifca'][f'best_{j}'] for j in range(2)]
+
+
+def test_losses_of_one_logit_for_yes_or_no_are_refused():
+  binary = tf.keras.losses.BinaryCrossentropy(from_logits=True)
+  with pytest.raises(ValueError, match='one logit for yes or no'):
+    adaptive.__wrapped__(loss_fn=binary)
+  with pytest.raises(ValueError, match='softmax of one is always 1'):
+    adaptive.__wrapped__(
+      model_fn=lambda: dense(1),
+      loss_fn=lambda y, logits: tf.square(logits[:, 0] - tf.cast(y, tf.float32)),
+    )
+
+
 def test_client_whose_best_model_has_stopped_rests_if_told_to():
   process = adaptive(patience=1, when_stopped='rest')
   server, clients = toy.start(process, SIZES)

@@ -507,6 +507,15 @@ def test_a15_traffic_is_one_model_up_and_the_downloads_down(limit, down):
     assert numbers['bytes_down'] == received * 26 * 4 + 4
 
 
+def test_a_decay_of_an_integer_1_is_none():
+  results = []
+  for decay in (1, 1.0):
+    process = two(learning_rate_decay=decay)
+    server, clients = start(process)
+    results.append(process.next(server, clients, [linear.data(([1, 1, 0], 0))] * 2)[:2])
+  toy.assert_equal(*results)
+
+
 def test_rates_decay_with_the_rounds_finished():
   process = two(learning_rate_decay=0.5, schedule='exponential', schedule_epsilon=1)
   server, clients = start(process)

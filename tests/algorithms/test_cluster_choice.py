@@ -145,6 +145,9 @@ def test_no_model_is_clearly_best_of_equal_ones_on_one_example_or_without_a_numb
   assert ballot(constant_models(1, 1, 0), [1, 2], [1, 2]) == [0, 0, 0, 1]
   assert ballot(constant_models(0, 1), [1], [1]) == [0, 0, 1]
   assert ballot(constant_models(0, 1), [np.nan, 1], [1, 1]) == [0, 0, 0]
+  # A loss that is a number is lower than one that is not.
+  assert ballot(constant_models(np.nan, 1), [1, 1], [1, 2]) == [0, 1, 0]
+  assert ballot(constant_models(np.inf, 0, 1), [1, 1], [1, 2]) == [0, 0, 0, 1]
   assert ballot(constant_models(0, 1), [], []) == [0, 0, 0]
 
 

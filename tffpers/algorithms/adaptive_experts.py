@@ -89,7 +89,8 @@ def build_adaptive_experts(
     patience: Checks without a lower validation loss after which a cluster model stops, with
       its best weights; from then on it is neither sent, tried, trained nor aggregated.
       None never stops a model, and rounds then need no validation data. Once all have
-      stopped (metric `num_active` is 0) the run ends.
+      stopped (metric `num_active` is 0) the run ends; a check in which nobody picked a model
+      does not count against it, so with `rest` it may never do.
     when_stopped: What a client does whose best model has stopped (not settled in the
       paper): `next_best` picks among the active ones, `rest` takes no part.
     local_model_fn: Returns a new own expert; default a `model_fn`.
@@ -205,7 +206,8 @@ def check_logits(loss_fn: modelling.LossFn) -> None:
   """Refuses Keras' own losses of probabilities, or of no classes at all.
 
   Raises:
-    ValueError: Its configuration does not say that it takes logits.
+    ValueError: Its configuration does not say that it takes logits, or its logits are not of
+      classes that exclude each other.
   """
   stock = type(loss_fn).__module__.startswith('keras.')
   if isinstance(loss_fn, tf.keras.losses.Loss) and stock and not _takes_logits(loss_fn):
@@ -213,6 +215,12 @@ def check_logits(loss_fn: modelling.LossFn) -> None:
       'Experts are mixed as log probabilities, so models return logits and the loss takes them, '
       'as tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True) does. '
       f'Received: loss_fn={loss_fn.name!r} without from_logits=True'
+    )
+  binary = (tf.keras.losses.BinaryCrossentropy, tf.keras.losses.BinaryFocalCrossentropy)
+  if isinstance(loss_fn, binary):
+    raise ValueError(
+      'Experts are mixed as probabilities of classes that exclude each other, one logit for '
+      f'each class, two for two. Received: loss_fn={loss_fn.name!r}, of one logit for yes or no'
     )
 
 
@@ -230,6 +238,11 @@ def _check_outputs(
   if not shape or None in shape:
     raise ValueError(
       'Experts must return one tensor of logits with fixed shape [..., classes]. '
+      f'Received: model_fn with outputs of shape {shape}'
+    )
+  if (shape[-1] or 0) < 2:
+    raise ValueError(
+      'Experts must return one logit for each class, two for two: a softmax of one is always 1. '
       f'Received: model_fn with outputs of shape {shape}'
     )
   if local.prediction_shape != shape:

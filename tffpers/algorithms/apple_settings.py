@@ -101,7 +101,7 @@ class Settings:
 
   def rate_factor(self, finished: tf.Tensor) -> tf.Tensor:
     """Factor on η1 and η2 after r rounds finished, float32."""
-    return tf.pow(self.learning_rate_decay, tf.cast(finished, tf.float32))
+    return tf.pow(tf.constant(self.learning_rate_decay, tf.float32), tf.cast(finished, tf.float32))
 
   def plain(self) -> dict[str, object]:
     """What is not told elsewhere, for `config.json`."""

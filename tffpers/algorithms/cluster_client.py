@@ -77,7 +77,8 @@ def client_update(
   start = received.weights(choice.model, client.weights)
   model = models[0]
   model.assign(start)
-  score = _score(settings, model, tf.logical_and(sent.check, choice.model >= 0), data)
+  # A client without training rows picks by chance and speaks for no model.
+  score = _score(settings, model, tf.logical_and(sent.check, rows > 0), data)
   gradients_fn = fed_avg.mean_loss_gradients(model, spec.loss_fn, start)
   result = client_loop.train(
     used['train'], gradients_fn, model.trainable, settings.training, data['seed']
@@ -97,15 +98,19 @@ def client_update(
 def _score(
   settings: Clusters, model: modelling.BoundModel, wanted: tf.Tensor, data: dict[str, Any]
 ) -> Any:
-  """Sum and number of the validation losses of the model as it was broadcast."""
+  """Sum and number of the validation losses of the model as it was broadcast.
+
+  A loss that is no number is the largest there is: a model does not improve by losing it.
+  """
   if not settings.stopping:
     return ()
   found = data['validation']
   rows = tf.where(wanted, client_loop.num_rows(found), 0)
   used = tf.nest.map_structure(lambda t: t[:rows], found)
   measured = client_loop.evaluate_model(model.model, [], settings.spec.loss_fn, used)
-  count = tf.where(tf.math.is_finite(measured['loss']), measured['num_targets'], 0.0)
-  return tf.stack([tf.math.multiply_no_nan(measured['loss'], count), count])
+  loss, count = measured['loss'], measured['num_targets']
+  total = tf.where(tf.math.is_finite(loss), loss * count, loss.dtype.max)
+  return tf.stack([tf.where(count > 0, total, 0.0), count])
 
 
 def _output(
@@ -125,11 +130,14 @@ def _output(
   value = clusters.ClusterUpdate(
     tf.nest.map_structure(lambda t: t * tf.cast(weight, t.dtype), update.value),
     weight,
-    tf.where(counts, score, 0.0) if settings.stopping else (),
+    score,
     ballot,
   )
   index = tf.where(counts, choice.model, -1)
-  indexed = by_index.Indexed(tf.where(sent.voting, 0, index), value)
+  # The score is the broadcast model's, whatever became of it here.
+  scored = score[1] > 0 if settings.stopping else False
+  place = tf.where(tf.logical_or(counts, scored), choice.model, -1)
+  indexed = by_index.Indexed(tf.where(sent.voting, 0, place), value)
   new = clusters.ClusterClient(trained.pending.weights, tf.where(counts, choice.best, client.best))
   metrics = {
     **trained.metrics,
@@ -174,6 +182,7 @@ def best_model(
   own: modelling.ModelWeights,
   data: dict[str, Any],
   seed: tf.Tensor,
+  otherwise: dict[str, Any] | None = None,
 ) -> tf.Tensor:
   """Assigns all J models and finds the one with the lowest loss on `data`, int32.
 
@@ -184,9 +193,16 @@ def best_model(
     own: The client's weights, for its integer counters.
     data: `{'x', 'y'}`.
     seed: int32[2], for ties.
+    otherwise: What is used where no loss on `data` is a number.
   """
   everyone = tf.ones([settings.num_models], tf.bool)
   for j, model in enumerate(models):
     model.assign(fed_avg.received(tf.nest.map_structure(lambda t, j=j: t[j], weights), own))
   losses = cluster_choice.mean_losses(settings.spec.loss_fn, models, everyone, data)
+  if otherwise is not None:
+    known = tf.reduce_any(tf.math.is_finite(losses))
+    rows = tf.where(known, 0, client_loop.num_rows(otherwise))
+    rest = tf.nest.map_structure(lambda t: t[:rows], otherwise)
+    found = cluster_choice.mean_losses(settings.spec.loss_fn, models, everyone, rest)
+    losses = tf.where(known, losses, found)
   return cluster_choice.choose(losses, everyone, 0.0, seed).best

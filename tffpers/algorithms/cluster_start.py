@@ -143,7 +143,8 @@ def clearly_best(
 ) -> tf.Tensor:
   """Which model's mean loss is lower than every other's by more than chance.
 
-  On the same targets, by more than 3 standard errors of the mean difference.
+  On the same targets, by more than 3 standard errors of the mean difference; a loss that is
+  no number is higher than any that is.
 
   Args:
     loss_fn: Per-target losses.
@@ -174,8 +175,11 @@ def clearly_best(
   mean = gaps / count
   variance = tf.maximum(squares / count - mean * mean, 0.0)
   clear = mean < -_CLEAR * tf.sqrt(variance / (count - 1))
-  best = tf.reduce_all(tf.logical_or(clear, tf.eye(size) > 0), -1)
-  known = tf.reduce_any(tf.math.is_finite(mean))
+  # A model's gap to itself is 0 where its losses are numbers.
+  finite = tf.math.is_finite(tf.linalg.diag_part(mean))
+  clear = tf.logical_or(clear, tf.logical_and(finite[:, tf.newaxis], ~finite))
+  best = tf.logical_and(finite, tf.reduce_all(tf.logical_or(clear, tf.eye(size) > 0), -1))
+  known = tf.reduce_any(finite)
   undecided = tf.logical_and(known, ~tf.reduce_any(best))
   return tf.cast(tf.concat([best, undecided[tf.newaxis]], 0), tf.float32)
 

@@ -30,7 +30,7 @@ class StoppingRule:
   def __post_init__(self):
     for name in ('check_every', 'patience'):
       value = getattr(self, name)
-      if not isinstance(value, numbers.Integral) or value < 1:
+      if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
         raise ValueError(f'{name} must be an integer ≥ 1. Received: {name}={value!r}')
 
 

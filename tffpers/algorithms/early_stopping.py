@@ -25,7 +25,9 @@ class PersonalTraining:
 
   def __post_init__(self):
     value = self.patience
-    if value is not None and (not isinstance(value, numbers.Integral) or value < 1):
+    if value is not None and (
+      isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1
+    ):
       raise ValueError(
         f'personal_patience must be an integer ≥ 1 or None. Received: personal_patience={value!r}'
       )
@@ -66,7 +68,8 @@ def train(
   """Trains epoch by epoch; the variables end with a copy of their best values.
 
   The values at the start count, so the result is no worse than they are. Without validation
-  data all epochs are made, and the last finite values kept.
+  data, and where the loss at the start is no number, all epochs are made and the last finite
+  values kept.
 
   Args:
     settings: How to train.
@@ -83,7 +86,8 @@ def train(
   variables = [*trained, *others]
   read = lambda: [v.read_value() for v in variables]  # noqa: E731
   loss = validation_loss()
-  best = _Best(read(), tf.where(tf.math.is_nan(loss), float('inf'), loss), tf.constant(0))
+  has_validation = tf.logical_and(has_validation, tf.math.is_finite(loss))
+  best = _Best(read(), tf.where(has_validation, loss, float('inf')), tf.constant(0))
 
   def going(epoch, slots, best, steps):
     del slots, steps

@@ -19,7 +19,7 @@ def evaluate(
 ) -> dict[str, dict[str, tf.Tensor]]:
   """All methods that the paper compares, on the client's test data."""
   own, personal = client.cluster.weights, client.personal
-  best = expert_models.best_cluster(settings, bound, whole, own, data, data['seed'])
+  best = expert_models.best_cluster(settings, bound, whole, own, data)
   test, loss_fn = data['test'], settings.clusters.spec.loss_fn
   personalized = tf.shape(tf.nest.flatten(personal.gate)[0])[0] > 0
   rows = tf.where(personalized, client_loop.num_rows(test), 0)

@@ -19,7 +19,7 @@ from tffpers.algorithms import clusters, early_stopping, expert_models, fed_avg,
 ModelWeights = modelling.ModelWeights
 
 # Purposes of a client's seed.
-_CHOICE, _FINE_TUNE, _LOCAL_INITIAL, _LOCAL, _GATE_INITIAL, _GATE = range(6)
+_FINE_TUNE, _LOCAL_INITIAL, _LOCAL, _GATE_INITIAL, _GATE = range(1, 6)
 
 
 def personalize(
@@ -31,7 +31,7 @@ def personalize(
 ) -> tuple[expert_models.ExpertsClient, dict[str, tf.Tensor]]:
   """Fine-tunes the best cluster model, trains the own expert, then the gate."""
   own, seed = client.cluster.weights, lambda purpose: seeds.fold(data['seed'], purpose)
-  best = expert_models.best_cluster(settings, bound, whole, own, data, seed(_CHOICE))
+  best = expert_models.best_cluster(settings, bound, whole, own, data)
   model = bound.clusters[0]
   model.assign(clusters.one_model(whole.models, best, own))
   tuned = _train_alone(settings.fine_tuning, settings.clusters.spec, model, data, seed(_FINE_TUNE))

@@ -63,6 +63,8 @@ def client_table(
     and its results at the last evaluated round, NaN where it has no test data.
   """
   names = [x.path for x in codec.leaves(population.process.evaluate.type_signature.result)]
+  records = progress.records.values()
+  told: dict[str, Any] = next((r['personalized'] for r in records if r.get('personalized')), {})
   table = {}
   for key in population.client_ids:
     record = progress.records.get(key, {})
@@ -75,7 +77,7 @@ def client_table(
       **{name: record.get(name, 0) for name in ('rounds', 'nonfinite', 'skipped')},
       'majority_share': record.get('majority_share'),
       **{_column(name): measured.get(name, float('nan')) for name in names},
-      **{_personalized_column(name): value for name, value in personalized.items()},
+      **{_personalized_column(name): personalized.get(name, float('nan')) for name in told},
     }
   return table
 

@@ -138,10 +138,14 @@ def test_a_further_softmax_leaves_the_probabilities():
   np.testing.assert_allclose(tf.nn.softmax(log_p), tf.exp(log_p), rtol=1e-5)
 
 
-@pytest.mark.parametrize('suffix', ['.keras', '.weights.h5'])
+# Keras 3 has no folder format.
+FORMATS = ['.keras', '.weights.h5', *([] if hasattr(keras, 'ops') else [''])]
+
+
+@pytest.mark.parametrize('suffix', FORMATS)
 def test_saved_and_loaded_model_predicts_the_same_and_trains_on(suffix, tmp_path):
   saved, path = model(), str(tmp_path / f'mixture{suffix}')
-  if suffix == '.keras':
+  if suffix != '.weights.h5':
     saved.save(path)
     loaded = keras.models.load_model(path)
   else:
@@ -204,6 +208,17 @@ def test_outputs_of_half_precision_experts_are_float32(name):
 def test_gate_with_another_number_of_outputs_is_refused():
   with pytest.raises(ValueError, match='one logit per expert, 2'):
     MixtureOfExperts([dense(), dense()], dense(3))(INPUTS)
+
+
+def test_gate_of_more_targets_than_experts_have_is_refused():
+  crossed = keras.Sequential([keras.layers.RepeatVector(4), dense(2)])
+  with pytest.raises(ValueError, match='one gate per target'):
+    MixtureOfExperts([dense(), dense()], crossed)(INPUTS[:4])
+
+
+def test_experts_of_different_classes_are_refused():
+  with pytest.raises(ValueError, match='as many logits'):
+    MixtureOfExperts([dense(2), dense(3)], dense(2))(INPUTS)
 
 
 def test_no_experts_or_one_layer_twice_are_refused():

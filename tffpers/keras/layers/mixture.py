@@ -122,7 +122,7 @@ class MixtureOfExperts(_Composite):
 
   Raises:
     ValueError: There are no experts, one layer occurs twice, or (when called) the gate's
-      outputs do not fit the number of experts.
+      outputs fit neither the number of experts nor their targets.
 
   >>> experts = [keras.layers.Dense(4) for _ in range(3)]
   >>> log_p = MixtureOfExperts(experts, SoftmaxGate(3))(tf.ones([2, 5]))
@@ -148,12 +148,23 @@ class MixtureOfExperts(_Composite):
     return [*self.experts, self.gate]
 
   def call(self, inputs: Any, training: bool | None = None) -> tf.Tensor:
-    logits = tf.stack([_precise(_call(e, inputs, training)) for e in self.experts], -2)
+    found = [_precise(_call(expert, inputs, training)) for expert in self.experts]
+    if len({(logits.dtype, logits.shape[-1]) for logits in found}) > 1:
+      raise ValueError(
+        f'{self.name}: all experts must return as many logits, of one type. '
+        f'Received: {[(logits.dtype.name, logits.shape) for logits in found]}'
+      )
+    logits = tf.stack(found, -2)
     gate = _precise(_call(self.gate, inputs, training))
     if gate.shape[-1] != len(self.experts):
       raise ValueError(
         f'{self.name}: the gate must return one logit per expert, {len(self.experts)}. '
         f'Received: gate outputs of shape {gate.shape}'
+      )
+    if len(gate.shape) >= len(logits.shape):
+      raise ValueError(
+        f'{self.name}: the gate must return [batch, experts], or one gate per target as experts '
+        f'return logits, {logits.shape[:-1]}. Received: gate outputs of shape {gate.shape}'
       )
     while len(gate.shape) < len(logits.shape) - 1:
       gate = tf.expand_dims(gate, 1)
@@ -194,5 +205,5 @@ def _precise(logits: tf.Tensor) -> tf.Tensor:
 def _serialize(layer: keras.layers.Layer) -> dict[str, Any]:
   saved = keras.layers.serialize(layer)
   # When Keras 2 loads .h5 it looks at this entry only, even for a registered class.
-  saved['class_name'] = saved['registered_name'] or saved['class_name']
+  saved['class_name'] = saved.get('registered_name') or saved['class_name']
   return saved
