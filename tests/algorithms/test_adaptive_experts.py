@@ -243,7 +243,8 @@ def test_losses_of_one_logit_for_yes_or_no_are_refused():
   with pytest.raises(ValueError, match='softmax of one is always 1'):
     adaptive.__wrapped__(
       model_fn=lambda: dense(1),
-      loss_fn=lambda y, logits: tf.square(logits[:, 0] - tf.cast(y, tf.float32)),
+      loss_fn=lambda y, logits: tf.square(logits - tf.cast(y, tf.float32))[:, 0],
+      element_spec=(tf.TensorSpec([3], tf.float32), tf.TensorSpec([1], tf.int32)),
     )
 
 
