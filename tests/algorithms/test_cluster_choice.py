@@ -6,7 +6,7 @@ import tensorflow as tf
 import toy
 
 from tffpers import inspection, modelling
-from tffpers.algorithms import cluster_choice, cluster_start
+from tffpers.algorithms import cluster_choice, cluster_start, cluster_vote
 
 NUM_SEEDS = 4000
 
@@ -92,20 +92,20 @@ def test_b4_models_of_a_start_differ_and_the_first_is_that_of_a_single_model(spe
 
 
 def test_first_start_in_which_every_model_has_its_share_is_elected():
-  votes = np.tile(np.array([20, 0, 0], np.float32), [cluster_start.NUM_STARTS, 1])
+  votes = np.tile(np.array([20, 0, 0], np.float32), [cluster_vote.NUM_STARTS, 1])
   # Who is undecided counts among those of whom each model needs 35 %.
   votes[2], votes[3], votes[5], votes[7] = [6, 6, 8], [14, 6, 0], [7, 12, 1], [10, 10, 0]
-  number, balanced = cluster_start.elect(tf.constant(votes))
+  number, balanced = cluster_vote.elect(tf.constant(votes))
   assert (number, balanced) == (5, True)
 
 
 def test_without_a_balanced_start_the_least_uneven_one_is_elected():
-  votes = np.tile(np.array([20, 0, 0, 0], np.float32), [cluster_start.NUM_STARTS, 1])
+  votes = np.tile(np.array([20, 0, 0, 0], np.float32), [cluster_vote.NUM_STARTS, 1])
   votes[3], votes[9] = [10, 6, 4, 0], [18, 1, 1, 0]
-  number, balanced = cluster_start.elect(tf.constant(votes))
+  number, balanced = cluster_vote.elect(tf.constant(votes))
   assert (number, balanced) == (3, False)
   votes[4] = [10, 5, 5, 0]
-  assert cluster_start.elect(tf.constant(votes))[1]
+  assert cluster_vote.elect(tf.constant(votes))[1]
 
 
 def constant_models(*outputs):
@@ -125,9 +125,7 @@ def ballot(models, x, y):
   data = tf.nest.map_structure(tf.constant, data)
   loss_fn = lambda y, prediction: tf.square(y - prediction[:, 0])  # noqa: E731
   return list(
-    tf.function(
-      lambda: cluster_start.clearly_best(loss_fn, models, data), autograph=False
-    )().numpy()
+    tf.function(lambda: cluster_vote.clearly_best(loss_fn, models, data), autograph=False)().numpy()
   )
 
 

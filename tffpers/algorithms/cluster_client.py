@@ -8,7 +8,7 @@ from tffpers import client_loop, modelling
 from tffpers.algorithms import (
   by_index,
   cluster_choice,
-  cluster_start,
+  cluster_vote,
   clusters,
   fed_avg,
   template,
@@ -66,8 +66,8 @@ def client_update(
   if settings.votes:
     ballot = tf.cond(
       sent.voting,
-      lambda: cluster_start.vote(spec.loss_fn, settings.draw, models, sent.seed, train),
-      lambda: cluster_start.no_votes(settings.num_models),
+      lambda: cluster_vote.vote(spec.loss_fn, settings.draw, models, sent.seed, train),
+      lambda: cluster_vote.no_votes(settings.num_models),
     )
   received = clusters.receive(settings, sent)
   choice = pick(settings, models, received, client, data)

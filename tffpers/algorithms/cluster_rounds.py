@@ -6,7 +6,7 @@ One round: every client receives the active models, computes the loss of each on
 training data, picks one (`cluster_choice`), trains it and sends the change and the place it
 belongs to (`cluster_client`). The server averages by place; a model that nobody picked stays
 as it is (`cluster_server`). A model that no longer improves stops (`cluster_stopping`). A
-first round may only vote on the models to begin with (`cluster_start`).
+first round may only vote on the models to begin with (`cluster_vote`).
 """
 
 import functools

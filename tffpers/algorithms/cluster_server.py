@@ -3,7 +3,14 @@
 import tensorflow as tf
 
 from tffpers import client_loop
-from tffpers.algorithms import cluster_start, cluster_stopping, clusters, fed_avg, template
+from tffpers.algorithms import (
+  cluster_start,
+  cluster_stopping,
+  cluster_vote,
+  clusters,
+  fed_avg,
+  template,
+)
 
 Clusters = clusters.Clusters
 
@@ -66,12 +73,12 @@ def _elect(
 ) -> tuple[clusters.ClusterServer, tf.Tensor]:
   """The elected start in the models' place, if this round voted and anybody did."""
   votes = tf.reduce_sum(votes, 0)
-  number, balanced = cluster_start.elect(votes)
-  elected = tf.logical_and(before.voting, cluster_start.anybody_voted(votes))
+  number, balanced = cluster_vote.elect(votes)
+  elected = tf.logical_and(before.voting, cluster_vote.anybody_voted(votes))
   models = tf.cond(
     elected,
     lambda: cluster_start.draw_models(
-      settings.draw, cluster_start.start_seed(before.seed, number), settings.num_models
+      settings.draw, cluster_vote.start_seed(before.seed, number), settings.num_models
     ),
     lambda: tf.nest.map_structure(tf.identity, updated.models),
   )

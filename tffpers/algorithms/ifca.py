@@ -70,7 +70,7 @@ def build_ifca(
     initial_models: `random`: J draws from J seeds. `balanced`: the first round trains
       nothing; its clients upload which model of each of 50 candidate starts is clearly their
       best one (by more than 3 standard errors of the difference, see
-      `cluster_start.clearly_best`) or that none is, and training begins from the first start
+      `cluster_vote.clearly_best`) or that none is, and training begins from the first start
       in which every model is the best one of at least 0.7 / J of them (35 % of two), or else
       from the start whose least popular model is the most popular. Metric `balanced` tells which it was; a random start often
       leaves a model to nobody for ever.

@@ -50,8 +50,8 @@ def check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     was, is_now = first.get(key), second.get(key)
     if repr(was) != repr(is_now) and key.split('.')[0] not in _FREE:
       raise ValueError(
-        'A run is resumed with the settings it was started with, except for more rounds; use '
-        f'another output_dir for another run. Expected: {key}={was!r}. '
+        'A run is resumed with the settings it was started with, except for more rounds of the '
+        f'simulation; use another output_dir for another run. Expected: {key}={was!r}. '
         f'Received: {key}={is_now!r}'
       )
   if before['versions'] != now['versions']:
