@@ -72,8 +72,9 @@ def build_ifca(
       best one (by more than 3 standard errors of the difference, see
       `cluster_vote.clearly_best`) or that none is, and training begins from the first start
       in which every model is the best one of at least 0.7 / J of them (35 % of two), or else
-      from the start whose least popular model is the most popular. Metric `balanced` tells which it was; a random start often
-      leaves a model to nobody for ever.
+      from the start whose least popular model is the most popular. Metric `balanced` tells
+      which it was; a random start often leaves a model to nobody for ever, and a balanced
+      one seldom.
     server_optimizer: Applied to each model's averaged change as a pseudo-gradient; default
       SGD with rate 1.
 

@@ -121,8 +121,9 @@ class MixtureOfExperts(_Composite):
   float32 or float64.
 
   Raises:
-    ValueError: There are no experts, one layer occurs twice, or (when called) the gate's
-      outputs fit neither the number of experts nor their targets.
+    ValueError: There are no experts, one layer occurs twice, or (when called) experts
+      return different numbers of logits, or the gate's outputs do not fit the number of
+      experts or their targets.
 
   >>> experts = [keras.layers.Dense(4) for _ in range(3)]
   >>> log_p = MixtureOfExperts(experts, SoftmaxGate(3))(tf.ones([2, 5]))
