@@ -326,6 +326,16 @@ def base_and_head(dense=tf.keras.layers.Dense):
   )
 
 
+def two_logits():
+  """Three weights, then two: as many bytes, and two classes."""
+  dense = functools.partial(tf.keras.layers.Dense, use_bias=False)
+  return tf.keras.Sequential([tf.keras.layers.InputLayer([3]), dense(1), dense(2)])
+
+
+def cross_entropy(y, logits):
+  return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.cast(y[:, 0], tf.int32), logits)
+
+
 def two_clusters(build, **overrides):
   return functools.partial(build, num_models=2, **overrides)
 
@@ -368,6 +378,9 @@ WORKED = {
   'adaptive_experts': (
     two_clusters(
       build_adaptive_experts,
+      model_fn=two_logits,
+      loss_fn=cross_entropy,
+      metrics_fn=list,
       gate_model_fn=toy.gate_model,
       local_optimizer=tff.learning.optimizers.build_sgdm(0.1),
       gate_optimizer=tff.learning.optimizers.build_sgdm(0.1),
@@ -460,7 +473,9 @@ def test_every_algorithm_has_its_traffic_worked():
   ],
 )
 def test_personal_phase_tells_what_it_downloads(name, overrides, expected):
-  process = WORKED[name][0](**linear.settings(model_fn=base_and_head, **overrides))
+  build = WORKED[name][0]
+  arguments = linear.settings(model_fn=base_and_head, **overrides)
+  process = build(**{**arguments, **keywords_of(build)})
   server, clients = toy.start(process, [2])
   _, (metrics,) = process.personalize(server, clients, [linear_data(process.personalize, 2)])
   assert tuple(int(metrics[key]) for key in TRAFFIC) == expected
