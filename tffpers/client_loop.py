@@ -47,7 +47,7 @@ class LocalTraining:
       )
     for name, low in (('epochs', 0), ('batch_size', 1)):
       value = getattr(self, name)
-      if not isinstance(value, numbers.Integral) or value < low:
+      if not is_integer(value, low):
         raise ValueError(f'{name} must be an integer ≥ {low}. Received: {name}={value!r}')
     clip = self.clip_norm
     if clip is not None and not (math.isfinite(clip) and clip > 0):
@@ -58,10 +58,15 @@ class LocalTraining:
       raise ValueError(f"The optimizer's numbers must be finite. Received: {dict(rates)}")
 
 
+def is_integer(value: object, low: int) -> bool:
+  """Whether a hyper-parameter is an integer, of numpy's too but no bool, and at least `low`."""
+  return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= low
+
+
 def extra_passes(training: LocalTraining, **epochs: int) -> LocalTraining | None:
   """The same training for another number of passes, given by name; None for 0 of them."""
   ((name, value),) = epochs.items()
-  if not isinstance(value, numbers.Integral) or value < 0:
+  if not is_integer(value, 0):
     raise ValueError(f'{name} must be an integer ≥ 0. Received: {name}={value!r}')
   return dataclasses.replace(training, epochs=value) if value else None
 

@@ -150,7 +150,13 @@ def test_evaluation_takes_the_best_model_by_training_data_not_by_test_data():
 
 @pytest.mark.parametrize(
   ('argument', 'value'),
-  [('num_models', 0), ('averaging', 'both'), ('initial_models', 'equal')],
+  [
+    ('num_models', 0),
+    ('num_models', True),
+    ('batch_size', True),
+    ('averaging', 'both'),
+    ('initial_models', 'equal'),
+  ],
 )
 def test_wrong_argument_is_refused_by_name(argument, value):
   with pytest.raises(ValueError, match=f'Received: {argument}={value!r}'):

@@ -39,7 +39,7 @@ class Settings:
         _number(self.dr_learning_rate) and self.dr_learning_rate >= 0,
       ),
       ('mu', 'a number ≥ 0, perhaps inf', isinstance(self.mu, numbers.Real) and self.mu >= 0),
-      ('rounds', 'an integer ≥ 1', _count(self.rounds)),
+      ('rounds', 'an integer ≥ 1', client_loop.is_integer(self.rounds, 1)),
       ('schedule', "'cosine' or 'exponential'", self.schedule in ('cosine', 'exponential')),
       (
         'schedule_ratio',
@@ -54,7 +54,7 @@ class Settings:
       (
         'max_downloads',
         'an integer ≥ 1, or None for all',
-        self.max_downloads is None or _count(self.max_downloads),
+        self.max_downloads is None or client_loop.is_integer(self.max_downloads, 1),
       ),
       ('priority', "'abs' or 'signed'", self.priority in ('abs', 'signed')),
       ('dr_momentum', 'in [0, 1)', _number(self.dr_momentum) and 0 <= self.dr_momentum < 1),
@@ -108,10 +108,6 @@ class Settings:
     told = ('loss_fn', 'training', 'start')
     names = [field.name for field in dataclasses.fields(self) if field.name not in told]
     return {name: getattr(self, name) for name in names}
-
-
-def _count(value: object) -> bool:
-  return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def _number(value: object) -> bool:

@@ -5,7 +5,6 @@ its place; the server puts it there. What nobody sent stays bit for bit. A clien
 chooses whose models it downloads asks for them by place.
 """
 
-import numbers
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -146,5 +145,5 @@ def evaluate(
 
 def check_num_clients(num_clients: int) -> None:
   """ValueError for fewer clients than two."""
-  if not (isinstance(num_clients, numbers.Integral) and num_clients >= 2):
+  if not client_loop.is_integer(num_clients, 2):
     raise ValueError(f'num_clients must be an integer ≥ 2. Received: num_clients={num_clients!r}')

@@ -7,12 +7,11 @@ checks leaves the active set with its best snapshot.
 """
 
 import dataclasses
-import numbers
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from tffpers import modelling
+from tffpers import client_loop, modelling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +29,7 @@ class StoppingRule:
   def __post_init__(self):
     for name in ('check_every', 'patience'):
       value = getattr(self, name)
-      if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+      if not client_loop.is_integer(value, 1):
         raise ValueError(f'{name} must be an integer ≥ 1. Received: {name}={value!r}')
 
 

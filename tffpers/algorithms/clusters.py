@@ -8,7 +8,6 @@ The active models travel as a sequence, so what has stopped is not sent at all.
 
 import dataclasses
 import math
-import numbers
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -50,8 +49,7 @@ class Clusters:
   draw: cluster_start.Draw = dataclasses.field(init=False)
 
   def __post_init__(self):
-    number = self.num_models
-    if isinstance(number, bool) or not isinstance(number, numbers.Integral) or number < 1:
+    if not client_loop.is_integer(self.num_models, 1):
       raise ValueError(
         f'num_models must be an integer ≥ 1. Received: num_models={self.num_models!r}'
       )

@@ -1,7 +1,6 @@
 """Local training that stops early and ends with the best weights."""
 
 import dataclasses
-import numbers
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -25,9 +24,7 @@ class PersonalTraining:
 
   def __post_init__(self):
     value = self.patience
-    if value is not None and (
-      isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1
-    ):
+    if value is not None and not client_loop.is_integer(value, 1):
       raise ValueError(
         f'personal_patience must be an integer ≥ 1 or None. Received: personal_patience={value!r}'
       )

@@ -155,11 +155,7 @@ def build_fed_fomo(
 
 
 def _check(max_downloads: int | None, epsilon: float, epsilon_decay: float) -> None:
-  if max_downloads is not None and not (
-    isinstance(max_downloads, numbers.Integral)
-    and not isinstance(max_downloads, bool)
-    and max_downloads >= 1
-  ):
+  if max_downloads is not None and not client_loop.is_integer(max_downloads, 1):
     raise ValueError(
       'max_downloads must be an integer ≥ 1, or None for all. '
       f'Received: max_downloads={max_downloads!r}'
